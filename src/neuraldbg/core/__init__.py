@@ -1,0 +1,1 @@
+"""The Hub: from facts and readings to causes. Knows no framework."""

@@ -1,0 +1,254 @@
+"""Faults of the training loop: zero_grad, step, what the optimizer holds, what is cut off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.view import View
+
+# Gradients left over in this share of the looks are no accident of one step.
+ALWAYS = 0.8
+# Rounding leaves no gradient behind: anything above this share of the usual norm counts.
+LEFT_OVER = 1e-3
+
+
+@cause(
+    "missing_zero_grad",
+    "Gradients are never set to zero, so each step follows the sum of all gradients so far.",
+    explains="oscillating diverged huge_updates not_learning nonfinite exploding",
+    chain=(
+        "gradients of earlier steps are still there when backward begins",
+        "the step follows a growing sum instead of the current gradient",
+        "the loss swings around its minimum or diverges",
+    ),
+    repair="Call optimizer.zero_grad() before each loss.backward() (or right after each step).",
+    experiment="zero gradients before each backward",
+    rivals={"lr_too_high": "the gradient at the start of backward is zero there"},
+    references=("PyTorch tutorials: zeroing out gradients",),
+)
+def missing_zero_grad(view: View) -> Finding | None:
+    for index, left in view.record.each(Kind.OPTIMIZER, m.O_CARRIED):
+        left = left.finite()
+        if len(left) < 2:
+            continue
+        present = left.values > 0
+        if present.mean() < ALWAYS:
+            continue
+        growth = float(left.values[-1] / max(left.values[0], 1e-30))
+        text = (
+            f"when backward began, gradients of norm {np.median(left.values):.3g} were left over "
+            f"from earlier steps, in {int(present.sum())} of {len(left)} looks"
+        )
+        found: list[Evidence] = [evidence(text, 9.0, step=int(left.steps[0]), left=float(left.values[0]))]
+        if growth > 3:
+            found.append(evidence(f"they grew {growth:.3g}-fold over the run", 0.5))
+        return Finding(
+            tuple(found),
+            first_step=int(left.steps[0]),
+            summary=f"Optimizer {index} steps on gradients that were never zeroed."
+            if index != "0"
+            else "The gradients are never zeroed between optimizer steps.",
+        )
+    return None
+
+
+@cause(
+    "missing_optimizer_step",
+    "Gradients are computed, but no optimizer step uses them.",
+    explains="not_learning frozen",
+    chain=("backward fills the gradients", "no step follows", "the weights stay as they were"),
+    repair="Call optimizer.step() after each backward pass.",
+    experiment="step after each backward",
+    rivals={"params_not_optimized": "there the optimizer steps, on other parameters"},
+)
+def missing_optimizer_step(view: View) -> Finding | None:
+    backwards, steps = view.count(m.N_BACKWARDS), view.count(m.N_STEPS)
+    if backwards < 3 or steps > 0:
+        return None
+    still = [view.usual(s) for _, s in view.record.each(Kind.PARAM, m.P_STILL)]
+    if still and min(still) < 1:
+        return None
+    found = [evidence(f"{backwards} backward passes and not one optimizer step", 8.5, step=0)]
+    if still:
+        found.append(evidence("the weights are bit for bit what they were at the start", 1.0))
+    skipped = view.note(m.N_SCALER)
+    if skipped:
+        found.append(evidence("a loss scaler is in use and skipped every step", 0.0))
+    return Finding(tuple(found), first_step=0, summary=f"No optimizer step in {backwards} backward passes.")
+
+
+@cause(
+    "params_not_optimized",
+    "Parameters that receive gradients are in no optimizer.",
+    explains="not_learning frozen",
+    chain=(
+        "the loss sends gradients to these parameters",
+        "the optimizer does not hold them",
+        "they keep their initial values",
+    ),
+    repair="Build the optimizer from the parameters of the model that is trained, after it is "
+    "complete (keep sub-modules in nn.ModuleList, not in a Python list).",
+    experiment="add them to the optimizer",
+    rivals={
+        "broken_graph": "there the parameters are in the optimizer and get no gradient",
+        "frozen_params": "there requires_grad is False",
+    },
+)
+def params_not_optimized(view: View) -> Finding | None:
+    if not any(o.steps for o in view.facts.optimizers):
+        return None
+    reached = [p for p in view.facts.params if p.reached and p.requires_grad]
+    missing = [p for p in reached if p.optimizer is None]
+    if not missing:
+        return None
+    share = sum(p.numel for p in missing) / max(sum(p.numel for p in reached), 1)
+    hidden = [p for p in missing if not p.registered]
+    stale = sum(o.foreign for o in view.facts.optimizers)
+    names = modules_of(hidden or missing)
+    text = f"{len(missing)} parameters ({share:.0%} of those that the loss reaches) are in no optimizer"
+    found = [evidence(text, 6.0 if share > 0.99 else 2.5, where=names[0], step=0, share=share)]
+    if hidden:
+        found.append(
+            evidence(
+                f"{len(hidden)} of them are not registered with the model at all "
+                f"({names[0]} is kept where parameters() does not look)", 4.0, where=names[0])
+        )  # fmt: skip
+    if stale:
+        found.append(evidence(f"the optimizer holds {stale} parameters that no trained model has", 3.0))
+    found.append(view.fails(1.5, 1.0))
+    return Finding(tuple(found), names, 0, f"{listed(names)} gets gradients but is in no optimizer.")
+
+
+@cause(
+    "broken_graph",
+    "The path of the gradient to these parameters is cut.",
+    explains="not_learning frozen absent plateau",
+    chain=(
+        "the module takes part in the forward pass",
+        "detach, no_grad, .data, NumPy or argmax cuts the graph behind it",
+        "backward never reaches its parameters, and they keep their initial values",
+    ),
+    repair="Remove the detach()/no_grad()/.data/.item() between this module and the loss (under "
+    "reentrant checkpointing, make an input require grad).",
+    experiment="restore the path",
+    rivals={"params_not_optimized": "there the gradient arrives, but no optimizer holds it"},
+)
+def broken_graph(view: View) -> Finding | None:
+    absent = [
+        p
+        for p in view.facts.params
+        if p.requires_grad
+        and p.optimizer is not None
+        and len(s := view.param(p.name, m.P_GRAD_NONE)) >= 3
+        and s.values.min() >= 1
+    ]
+    if not absent or not any(p.reached for p in view.facts.params):
+        return None
+    used = [p for p in absent if _called(view, p.module)]
+    if not used:
+        return None
+    names = modules_of(used)
+    feeds = [n for n in names if _feeds(view, n)]
+    found = [
+        evidence(
+            f"{len(used)} parameters that require a gradient and sit in the optimizer never got one",
+            3.0, where=names[0], step=0)
+    ]  # fmt: skip
+    if feeds:
+        found.append(
+            evidence(f"{feeds[0]} runs in the forward pass before modules that do get gradients", 4.0, where=feeds[0])
+        )
+    if any(_quiet(view, p.module) for p in used):
+        found.append(evidence(f"{names[0]} was called in training, but without gradient recording", 3.5, where=names[0]))
+    found.append(view.fails(1.0, 0.5))
+    place = (*feeds, *(n for n in names if n not in feeds))
+    return Finding(tuple(found), place, 0, f"No gradient reaches {listed(place)}: the graph is cut behind it.")
+
+
+def _called(view: View, module: str) -> bool:
+    fact = view.record.module(module)
+    return fact is not None and (fact.order is not None or _quiet(view, module) or bool(
+        any(x.order is not None for x in view.facts.modules if module.startswith(x.name + ".") and x.name)
+    ))
+
+
+def _quiet(view: View, module: str) -> bool:
+    """Whether the module or one inside or around it ran in training without gradient."""
+    return any(
+        x.config.get("no_grad_calls") and x.order is None
+        for x in view.facts.modules
+        if x.name == module or (x.name and module.startswith(x.name + "."))
+    )
+
+
+def _feeds(view: View, module: str) -> bool:
+    """Whether modules that run later receive a gradient."""
+    fact = view.record.module(module)
+    if fact is None or fact.order is None:
+        return False
+    reached = {p.module for p in view.facts.params if p.reached}
+    return any(x.order > fact.order for x in view.facts.modules if x.order is not None and x.name in reached)
+
+
+@cause(
+    "frozen_params",
+    "Parameters that the task needs have requires_grad=False.",
+    explains="not_learning plateau",
+    chain=("the parameters want no gradient", "only the rest can learn", "the rest cannot fit the task"),
+    repair="Set requires_grad_(True) on the layers that must learn.",
+    experiment="unfreeze",
+)
+def frozen_params(view: View) -> Finding | None:
+    called = {x.name for x in view.record.called()}
+    frozen = [p for p in view.facts.params if not p.requires_grad and p.module in called]
+    total = sum(p.numel for p in view.facts.params)
+    share = sum(p.numel for p in frozen) / max(total, 1)
+    if share < 0.05:
+        return None
+    names = modules_of(frozen)
+    found = [
+        evidence(f"{share:.0%} of the parameters have requires_grad=False", 1.0 + 1.5 * share, where=names[0]),
+        view.fails(2.0, 4.0),
+    ]
+    return Finding(tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters).")
+
+
+@cause(
+    "wrong_update_sign",
+    "The objective is maximised instead of minimised.",
+    explains="diverged not_learning",
+    chain=("each step climbs the loss", "the loss grows without bound"),
+    repair="Minimise the loss: remove the minus sign, or maximize=True.",
+    experiment="negate the loss",
+    rivals={"lr_too_high": "there the loss falls at a smaller rate"},
+)
+def wrong_update_sign(view: View) -> Finding | None:
+    found = []
+    align = [view.usual(view.param(p.name, m.P_ALIGN)) for p in view.weights]
+    align = [a for a in align if math.isfinite(a)]
+    if align and float(np.median(align)) < -0.5:
+        text = f"the updates point along the gradient (cosine with its negative {np.median(align):.2f})"
+        found.append(evidence(text, 7.0))
+    fact = view.loss
+    negated = fact is not None and fact.kind in ("cross_entropy", "mse", "bce", "bce_with_logits") and "Neg" in fact.ops[:2]
+    if negated and view.path.last < 0:
+        found.append(evidence("the loss is the negative of an error and falls below zero", 6.0))
+    return Finding(tuple(found), first_step=0) if found else None
+
+
+def modules_of(params: list[ParamFact]) -> tuple[str, ...]:
+    """The modules that own parameters, without repetition."""
+    return tuple(dict.fromkeys(p.module or p.name for p in params))
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """`a`, `a and b`, or `a and 3 more`."""
+    if len(names) <= 2:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} more"

@@ -1,0 +1,30 @@
+"""The Semantic Event Extractor: series of numbers in, changes of meaning out.
+
+Each file declares one detector with `@detector`; adding a file adds the detector.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+
+from neuraldbg.core.events import SemanticEvent
+from neuraldbg.core.record import Record
+
+Detector = Callable[[Record], Iterable[SemanticEvent]]
+DETECTORS: dict[str, Detector] = {}
+
+
+def detector(fn: Detector) -> Detector:
+    """Register a detector under its module's name."""
+    DETECTORS[fn.__module__.rpartition(".")[2]] = fn
+    return fn
+
+
+def extract(record: Record) -> tuple[SemanticEvent, ...]:
+    """Every semantic event of a record, in order of step."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    found = [e for name in sorted(DETECTORS) for e in DETECTORS[name](record)]
+    return tuple(sorted(found, key=lambda e: (e.step, e.where, e.id)))

@@ -1,0 +1,81 @@
+"""Activation health: dead, saturated, collapsed, exploding, not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.detect import detector
+from neuraldbg.core.detect.states import event, transitions
+from neuraldbg.core.events import ActivationHealth, EventType, SemanticEvent
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Record, Series
+
+RECTIFIERS: Final = frozenset({"ReLU", "ReLU6", "Threshold", "Hardtanh"})
+# Share of units that stay at zero for a whole batch. SageMaker Debugger calls a layer dead
+# at 50 %; healthy narrow ReLU layers of the benchmark reach 50 % in single batches.
+DEAD_UNITS: Final = 0.9
+# Share of values in the flat region: more than half, as in DeepDiagnosis (ICSE 2022).
+SATURATED: Final = 0.5
+# Share of units that give the same value for every sample of a batch.
+COLLAPSED: Final = 0.99
+# Root mean square against the median of the module's first looks.
+EXPLODING_RATIO: Final = 100.0
+FIRST: Final = 5
+
+
+@detector
+def activations(record: Record) -> Iterator[SemanticEvent]:
+    """Transitions of the output of every leaf module."""
+    size = record.series(Kind.BATCH, "input", m.B_SIZE).median()
+    for module in record.called():
+        if not module.leaf:
+            continue
+        rms = record.series(Kind.MODULE, module.name, m.ACT_RMS)
+        others = {
+            key: record.series(Kind.MODULE, module.name, key)
+            for key in (m.ACT_NEGATIVE_UNITS, m.ACT_FLAT, m.ACT_CONSTANT_UNITS)
+        }
+        several = not size < 2 and module.kind not in ("Embedding", "BatchNorm1d")
+        states = [
+            _state(rms, others, i, rectifier=module.kind in RECTIFIERS, several=several)
+            for i in range(len(rms))
+        ]
+        yield from _events(module.name, rms, others, states)
+
+
+def _state(
+    rms: Series, others: dict[str, Series], i: int, *, rectifier: bool, several: bool
+) -> ActivationHealth:
+    value = float(rms.values[i])
+    if not np.isfinite(value):
+        return ActivationHealth.NONFINITE
+    if rectifier and others[m.ACT_NEGATIVE_UNITS].values[i] >= DEAD_UNITS:
+        return ActivationHealth.DEAD
+    if others[m.ACT_FLAT].values[i] > SATURATED:
+        return ActivationHealth.SATURATED
+    if several and others[m.ACT_CONSTANT_UNITS].values[i] >= COLLAPSED:
+        return ActivationHealth.COLLAPSED
+    start = rms.values[:FIRST]
+    start = start[np.isfinite(start)]
+    if len(start) and i >= FIRST and value > EXPLODING_RATIO * float(np.median(start)):
+        return ActivationHealth.EXPLODING
+    return ActivationHealth.HEALTHY
+
+
+def _events(
+    name: str, rms: Series, others: dict[str, Series], states: list[ActivationHealth]
+) -> Iterator[SemanticEvent]:
+    for change in transitions(
+        states,
+        start=ActivationHealth.UNKNOWN,
+        quiet=ActivationHealth.HEALTHY,
+        at_once=frozenset({ActivationHealth.NONFINITE}),
+    ):
+        numbers = {key.removeprefix("act_"): float(s.values[change.index]) for key, s in others.items()}
+        value = float(rms.values[change.index])
+        step = int(rms.steps[change.index])
+        yield event(EventType.ACTIVATION, name, step, change, rms=value, **numbers)

@@ -1,0 +1,93 @@
+"""From a record to a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from neuraldbg.core.detect import extract
+from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
+from neuraldbg.core.events import SemanticEvent
+from neuraldbg.core.facts import Gap
+from neuraldbg.core.graph import chain_of, couplings
+from neuraldbg.core.infer import REPORTED, Scored, weigh_all
+from neuraldbg.core.record import Record
+from neuraldbg.core.view import View
+
+FAILED = 0.5  # trouble from which the verdict is `failed` and not only `suspect`
+HYPOTHESES = 6
+
+
+def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
+    """Find out what is wrong with a run.
+
+    Args:
+        record: Facts and series.
+        stored: Events kept in the run file (seen live, or before old readings were thinned).
+    """
+    events = merge(extract(record), stored)
+    view = View(record, events)
+    gaps = list(record.facts.gaps)
+
+    def failed(cause: str, error: Exception) -> None:
+        gaps.append(Gap(f"cause {cause}", f"{type(error).__name__}: {error}"))
+
+    scored = [s for s in weigh_all(view, failed) if s.confidence >= REPORTED][:HYPOTHESES]
+    hypotheses = tuple(_hypothesis(view, s) for s in scored)
+    return Diagnosis(
+        facts=replace(record.facts, gaps=tuple(gaps)),
+        verdict=_verdict(view, scored),
+        hypotheses=hypotheses,
+        events=events,
+        couplings=tuple(couplings(view)) if hypotheses else (),
+        gaps=tuple(gaps),
+        overhead=record.facts.overhead,
+        headline=_headline(view),
+    )
+
+
+def merge(
+    found: tuple[SemanticEvent, ...], stored: Iterable[SemanticEvent]
+) -> tuple[SemanticEvent, ...]:
+    """Events without repetition; one that was stored wins over its later re-discovery."""
+    kept = {(e.kind, e.where, e.before, e.after, e.step): e for e in found}
+    for e in stored:
+        kept[(e.kind, e.where, e.before, e.after, e.step)] = e
+    return tuple(sorted(kept.values(), key=lambda e: (e.step, e.where, e.id)))
+
+
+def early_events(record: Record) -> list[SemanticEvent]:
+    """The events of a record whose old readings are about to be thinned."""
+    return list(extract(record))
+
+
+def _verdict(view: View, scored: list[Scored]) -> str:
+    if not scored:
+        return "healthy"
+    certain = scored[0].confidence >= FAILED
+    return "failed" if certain and view.trouble.level >= FAILED else "suspect"
+
+
+def _headline(view: View) -> str:
+    steps = view.facts.run.steps
+    return f"{view.trouble.text} ({steps} steps)" if steps else "no training step was seen"
+
+
+def _hypothesis(view: View, scored: Scored) -> CausalHypothesis:
+    cause, finding = scored.cause, scored.finding
+    evidence = sorted(finding.evidence, key=lambda e: -abs(e.weight))
+    symptoms = tuple(
+        Evidence(f"it explains that {s.text}", s.weight, s.where, s.step) for s in scored.explained
+        if s.text not in {e.text for e in evidence}
+    )  # fmt: skip
+    return CausalHypothesis(
+        cause=cause.id,
+        confidence=round(scored.confidence, 4),
+        where=tuple(w for w in finding.where if w),
+        first_step=finding.first_step,
+        summary=finding.summary or cause.title,
+        chain=tuple(chain_of(view, scored)),
+        evidence=tuple(e for e in evidence if e.weight > 0) + symptoms,
+        against=tuple(e for e in evidence if e.weight < 0),
+        repair=finding.repair or cause.repair,
+    )

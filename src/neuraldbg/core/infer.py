@@ -1,0 +1,90 @@
+"""Abduction: which causes best explain what was seen, and what was not seen.
+
+Each cause is scored in log-odds: its prior, plus the weight of its own evidence, plus what
+it gains by explaining the run's symptoms and loses for those it leaves unexplained. Then
+causes are taken greedily, the best first; a later cause must live on what the earlier
+ones do not explain already (explaining away), so few causes are preferred to many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neuraldbg.core.causes import Cause, Finding, all_causes
+from neuraldbg.core.symptoms import Symptom, symptoms
+from neuraldbg.core.view import View
+
+# A later cause that explains no symptom of its own is discounted by this much.
+EXPLAINED_AWAY = 2.0
+# From this weight on, evidence is a direct sight of the fault, not a symptom of it.
+DIRECT = 4.0
+# Slope and offset from score to probability; fitted by `bench/calibrate.py`.
+SLOPE, OFFSET = 0.9, 0.0
+REPORTED = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A cause with its finding and its score."""
+
+    cause: Cause
+    finding: Finding
+    score: float
+    explained: tuple[Symptom, ...]
+
+    @property
+    def confidence(self) -> float:
+        """Probability that this is a cause of the failure."""
+        return 1.0 / (1.0 + math.exp(-SLOPE * self.score - OFFSET))
+
+
+def weigh_all(view: View, failed: Callable[[str, Exception], None]) -> list[Scored]:
+    """Every cause that applies, scored, the best first.
+
+    Args:
+        view: The run.
+        failed: Told the id and error of a cause whose function raised.
+    """
+    seen = symptoms(view)
+    out = []
+    for cause in all_causes().values():
+        try:
+            finding = cause.weigh(view)
+        except Exception as error:  # noqa: BLE001 - one faulty cause must not hide the others
+            failed(cause.id, error)
+            continue
+        if finding is not None:
+            out.append(_score(cause, finding, seen))
+    return explain_away(sorted(out, key=lambda s: (-s.score, s.cause.id)))
+
+
+def _score(cause: Cause, finding: Finding, seen: dict[str, Symptom]) -> Scored:
+    explained = tuple(s for n, s in seen.items() if n in cause.explains)
+    own = sum(e.weight for e in finding.evidence)
+    covered = sum(s.weight for s in explained)
+    left = sum(s.weight for n, s in seen.items() if n not in cause.explains)
+    return Scored(cause, finding, cause.prior + own + covered - 0.5 * left, explained)
+
+
+def explain_away(ranked: list[Scored]) -> list[Scored]:
+    """Discount causes whose symptoms better ones explain, unless they are seen directly."""
+    taken: set[str] = set()
+    out = []
+    for i, item in enumerate(ranked):
+        new = {s.name for s in item.explained} - taken
+        direct = max((e.weight for e in item.finding.evidence), default=0.0) >= DIRECT
+        loss = 0.0 if i == 0 or new or direct else EXPLAINED_AWAY
+        if i > 0 and not direct:
+            loss += _rivalry(ranked[0], item)
+        out.append(Scored(item.cause, item.finding, item.score - loss, item.explained))
+        if out[-1].score > 0:
+            taken |= {s.name for s in item.explained}
+    return sorted(out, key=lambda s: (-s.score, s.cause.id))
+
+
+def _rivalry(best: Scored, other: Scored) -> float:
+    """A certain best explanation leaves less room for others of the same symptoms."""
+    shared = {s.name for s in best.explained} & {s.name for s in other.explained}
+    return math.log1p(math.exp(min(best.score, 20.0))) * 0.3 if shared and best.score > 0 else 0.0

@@ -1,0 +1,80 @@
+"""Everything observed of one run, in memory, as the detectors and causes read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neuraldbg.core.facts import Channel, Facts, Kind, ModuleFact, ParamFact
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """A metric at a site over time.
+
+    Attributes:
+        steps: Strictly increasing step numbers, shape (n,).
+        values: The readings, shape (n,). NaN and infinities are real readings; a step
+            that was not measured is simply not there.
+    """
+
+    steps: Ints
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def finite(self) -> Series:
+        """The series without its non-finite readings."""
+        keep = np.isfinite(self.values)
+        return Series(self.steps[keep], self.values[keep])
+
+    def between(self, first: int, last: int) -> Series:
+        """The readings with `first <= step <= last`."""
+        keep = (self.steps >= first) & (self.steps <= last)
+        return Series(self.steps[keep], self.values[keep])
+
+    def median(self) -> float:
+        """Median of the finite readings; NaN if there is none."""
+        values = self.finite().values
+        return float(np.median(values)) if len(values) else float("nan")
+
+
+EMPTY = Series(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """Static facts and series of one run."""
+
+    facts: Facts
+    channels: Mapping[Channel, Series] = field(default_factory=dict)
+
+    def series(self, kind: Kind, name: str, metric: str) -> Series:
+        """The series at a site; empty if it was never measured."""
+        return self.channels.get(Channel(kind, name, metric), EMPTY)
+
+    def each(self, kind: Kind, metric: str) -> Iterator[tuple[str, Series]]:
+        """Every site of a kind that has the metric, with its series."""
+        for channel, series in self.channels.items():
+            if channel.kind == kind and channel.metric == metric and len(series):
+                yield channel.name, series
+
+    def called(self) -> list[ModuleFact]:
+        """Modules that ran, in order of first execution."""
+        ran = [m for m in self.facts.modules if m.order is not None]
+        return sorted(ran, key=lambda m: m.order if m.order is not None else 0)
+
+    def module(self, name: str) -> ModuleFact | None:
+        """The module of that name."""
+        return next((m for m in self.facts.modules if m.name == name), None)
+
+    def param(self, name: str) -> ParamFact | None:
+        """The parameter of that name."""
+        return next((p for p in self.facts.params if p.name == name), None)

@@ -1,0 +1,125 @@
+"""What the loss did over the run, in scale-free terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.facts import Kind, LossFact
+from neuraldbg.core.record import Floats, Record, Series
+
+# Share of the run that its beginning and its end are judged on, and how many losses at most.
+EDGE: Final = 0.1
+EDGE_LOSSES: Final = 20
+FIRST_LOSSES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The loss of one optimizer over the run.
+
+    Attributes:
+        series: The losses as recorded.
+        first, last, best: Median of the first few and of the last tenth, and the least
+            running median; NaN if there is none.
+        noise: Typical difference between neighbouring losses (median absolute, over sqrt 2).
+        chance: Loss of the best constant prediction, where loss and targets tell it.
+        nonfinite_step: First step with a NaN or infinite loss.
+        peak, peak_step: Largest finite loss and its step.
+    """
+
+    series: Series
+    first: float
+    last: float
+    best: float
+    noise: float
+    chance: float | None
+    nonfinite_step: int | None
+    peak: float
+    peak_step: int
+
+    @property
+    def fall(self) -> float:
+        """Share of the first loss that is gone at the end; negative if it rose."""
+        return (self.first - self.last) / max(abs(self.first), 1e-12)
+
+    @property
+    def gain(self) -> float | None:
+        """Share of the chance level that is gone at the end: 0 learnt nothing, 1 all."""
+        if self.chance is None or self.chance <= 0:
+            return None
+        return 1.0 - self.last / self.chance
+
+
+def trajectory(record: Record, name: str = "loss") -> Trajectory:
+    """The trajectory of a loss; all NaN if it was never seen."""
+    series = record.series(Kind.LOSS, name, m.L_VALUE)
+    good = series.finite()
+    bad = series.steps[~np.isfinite(series.values)]
+    values = good.values
+    nan = float("nan")
+    edge = int(np.clip(EDGE * len(values), 1, EDGE_LOSSES))
+    smooth = running_median(values, max(edge // 2, 1))
+    top = int(np.argmax(values)) if len(values) else 0
+    return Trajectory(
+        series=series,
+        first=float(np.median(values[:FIRST_LOSSES])) if len(values) else nan,
+        last=float(np.median(values[-edge:])) if len(values) else nan,
+        best=float(smooth.min()) if len(values) else nan,
+        noise=float(np.median(np.abs(np.diff(values)))) / math.sqrt(2) if len(values) > 2 else 0.0,
+        chance=chance_level(record, name),
+        nonfinite_step=int(bad[0]) if len(bad) else None,
+        peak=float(values[top]) if len(values) else nan,
+        peak_step=int(good.steps[top]) if len(values) else 0,
+    )
+
+
+def running_median(values: Floats, half: int) -> Floats:
+    """Median over a window of `2 * half + 1`, shorter at the ends."""
+    n = len(values)
+    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(n)])
+
+
+def chance_level(record: Record, name: str = "loss") -> float | None:
+    """The loss of the best constant prediction, from the statistics of the targets."""
+    index = 0 if name == "loss" else int(name.rpartition(".")[2])
+    fact = next((f for f in record.facts.losses if f.index == index), None)
+    if fact is None or fact.reduction == "sum" or fact.terms > 1:
+        return None
+    return _chance(fact, record)
+
+
+def _chance(fact: LossFact, record: Record) -> float | None:
+    target = {
+        metric: record.series(Kind.BATCH, "target", metric).median()
+        for metric in (m.B_ENTROPY, m.B_MEAN, m.B_STD, m.B_SAMPLE_STD)
+    }
+    if fact.kind in ("cross_entropy", "nll"):
+        entropy = _pooled_entropy(record)
+        return entropy if entropy is not None and entropy > 0 else None
+    if fact.kind in ("bce", "bce_with_logits"):
+        p = target[m.B_MEAN]
+        return -p * math.log(p) - (1 - p) * math.log(1 - p) if 0 < p < 1 else None
+    if fact.kind == "mse":
+        rms = math.hypot(target[m.B_MEAN], target[m.B_STD])
+        between = target[m.B_SAMPLE_STD] * rms
+        return between * between if between > 0 else None
+    return None
+
+
+def _pooled_entropy(record: Record) -> float | None:
+    """Entropy of the labels of a batch, corrected for the batch being small.
+
+    The plug-in estimate is too low by about (K - 1) / 2N (Miller and Madow, 1955).
+    """
+    entropy = record.series(Kind.BATCH, "target", m.B_ENTROPY).median()
+    distinct = record.series(Kind.BATCH, "target", m.B_DISTINCT).median()
+    fact = next((f for f in record.facts.losses if f.target is not None), None)
+    if not math.isfinite(entropy) or fact is None or fact.target is None:
+        return None
+    count = math.prod(fact.target.shape) if fact.target.shape else 1
+    return entropy + (distinct - 1) / (2 * max(count, 1))

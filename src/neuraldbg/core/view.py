@@ -1,0 +1,221 @@
+"""What the causes look at: a record with the quantities that many of them need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.events import EventType, SemanticEvent
+from neuraldbg.core.facts import Kind, LossFact, ModuleFact, ParamFact, Scalar
+from neuraldbg.core.record import Record, Series
+from neuraldbg.core.trajectory import Trajectory, trajectory
+
+WEIGHT_LAYERS: Final = frozenset(
+    "Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Bilinear "
+    "LSTM GRU RNN LSTMCell GRUCell RNNCell MultiheadAttention".split()
+)
+NORMALISATION: Final = frozenset(
+    "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm RMSNorm GroupNorm "
+    "InstanceNorm1d InstanceNorm2d InstanceNorm3d LocalResponseNorm".split()
+)
+BATCHNORM: Final = frozenset("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm".split())
+DROPOUT: Final = frozenset("Dropout Dropout1d Dropout2d Dropout3d AlphaDropout".split())
+ADAPTIVE: Final = frozenset(
+    "Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Adafactor SparseAdam".split()
+)
+# Learnt less than this share of the chance level: trouble begins; nothing learnt: full.
+LITTLE: Final = 0.15
+# Without a chance level: the loss fell by less than this share.
+SMALL_FALL: Final = 0.10
+EARLY: Final = 10  # looks that count as early
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Whether the run fails at all, how, and since when.
+
+    Attributes:
+        level: 0 (learns) to 1 (clearly fails).
+        kind: `nonfinite`, `diverged`, `not_learning` or `none`.
+        text: In a sentence, with the numbers.
+        step: Where it shows first.
+    """
+
+    level: float
+    kind: str
+    text: str
+    step: int | None
+
+
+class View:
+    """A record, its events, and derived quantities, each computed once.
+
+    Args:
+        record: What was observed.
+        events: The semantic events, in order.
+    """
+
+    def __init__(self, record: Record, events: tuple[SemanticEvent, ...]) -> None:
+        self.record = record
+        self.facts = record.facts
+        self.events = events
+
+    # -- facts ------------------------------------------------------------------------
+
+    @cached_property
+    def loss(self) -> LossFact | None:
+        """What the first optimizer's loss is made of."""
+        return self.facts.losses[0] if self.facts.losses else None
+
+    @cached_property
+    def path(self) -> Trajectory:
+        """The first optimizer's loss over the run."""
+        return trajectory(self.record)
+
+    @cached_property
+    def layers(self) -> list[ModuleFact]:
+        """Modules with weights, in order of execution."""
+        return [x for x in self.record.called() if x.kind in WEIGHT_LAYERS or self._owns(x)]
+
+    def _owns(self, module: ModuleFact) -> bool:
+        return module.leaf and any(
+            len(p.shape) >= 2 for p in self.params_of(module.name)
+        )
+
+    @cached_property
+    def _by_module(self) -> dict[str, list[ParamFact]]:
+        out: dict[str, list[ParamFact]] = {}
+        for param in self.facts.params:
+            out.setdefault(param.module, []).append(param)
+        return out
+
+    def params_of(self, module: str) -> list[ParamFact]:
+        """The parameters that a module owns itself."""
+        return self._by_module.get(module, [])
+
+    @cached_property
+    def weights(self) -> list[ParamFact]:
+        """Trainable weight matrices and kernels that an optimizer holds."""
+        return [p for p in self.facts.params if len(p.shape) >= 2 and p.optimizer is not None]
+
+    def kinds(self, names: frozenset[str]) -> list[ModuleFact]:
+        """The modules of certain classes."""
+        return [x for x in self.facts.modules if x.kind in names]
+
+    def note(self, name: str) -> Scalar:
+        """A note of the run, or None."""
+        return self.facts.run.notes.get(name)
+
+    def count(self, name: str) -> int:
+        """A counted note of the run; 0 if it was never noted."""
+        value = self.note(name)
+        return int(value) if isinstance(value, (int, float)) else 0
+
+    def setting(self, name: str, default: float = float("nan")) -> float:
+        """A numeric setting of the first optimizer's first group."""
+        for optimizer in self.facts.optimizers:
+            for group in optimizer.groups[:1]:
+                value = group.get(name)
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    return float(value)
+        return default
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the first optimizer rescales each parameter's gradient."""
+        kinds = [o.kind for o in self.facts.optimizers]
+        return bool(kinds) and kinds[0] in ADAPTIVE
+
+    # -- series -------------------------------------------------------------------------
+
+    def module(self, name: str, metric: str) -> Series:
+        """A metric of a module."""
+        return self.record.series(Kind.MODULE, name, metric)
+
+    def param(self, name: str, metric: str) -> Series:
+        """A metric of a parameter."""
+        return self.record.series(Kind.PARAM, name, metric)
+
+    def batch(self, name: str, metric: str) -> Series:
+        """A metric of an input or target."""
+        return self.record.series(Kind.BATCH, name, metric)
+
+    def usual(self, series: Series, looks: int | None = None) -> float:
+        """Median of the finite readings (of the first looks only); NaN if none."""
+        values = series.finite().values[:looks]
+        return float(np.median(values)) if len(values) else float("nan")
+
+    @cached_property
+    def ratios(self) -> dict[str, float]:
+        """Median update-to-weight ratio of each weight matrix over the early looks."""
+        out = {}
+        for p in self.weights:
+            if p.init_rms:
+                value = self.usual(self.param(p.name, m.P_RATIO), EARLY)
+                if math.isfinite(value):
+                    out[p.name] = value
+        return out
+
+    @cached_property
+    def lr(self) -> Series:
+        """The learning rate of the first group over the run."""
+        return self.record.series(Kind.OPTIMIZER, "0.0", m.O_LR)
+
+    # -- symptoms -------------------------------------------------------------------------
+
+    def where(self, kind: EventType, after: str) -> list[str]:
+        """Places of events of a kind that ended in a state, in order of step."""
+        found = [e.where for e in self.events if e.kind == kind and e.after == after]
+        return list(dict.fromkeys(found))
+
+    def first(self, kind: EventType, after: str) -> SemanticEvent | None:
+        """The first event of a kind that ended in a state."""
+        return next((e for e in self.events if e.kind == kind and e.after == after), None)
+
+    @cached_property
+    def trouble(self) -> Trouble:
+        """Whether and how the run fails, judged from the loss alone."""
+        path = self.path
+        if path.nonfinite_step is not None and not self._recovers(path):
+            text = f"the loss is not finite from step {path.nonfinite_step} on"
+            return Trouble(1.0, "nonfinite", text, path.nonfinite_step)
+        if len(path.series) < 5 or not math.isfinite(path.last):
+            return Trouble(0.0, "none", "too few losses were seen to judge the run", None)
+        diverging = self.first(EventType.LOSS, "diverging")
+        if diverging is not None and path.last > path.first:
+            text = f"the loss rises from {path.first:.3g} to {path.last:.3g}"
+            return Trouble(1.0, "diverged", text, diverging.step)
+        return self._learning(path)
+
+    def _recovers(self, path: Trajectory) -> bool:
+        return bool(np.isfinite(path.series.values[-5:]).all())
+
+    def _learning(self, path: Trajectory) -> Trouble:
+        gain = path.gain
+        if gain is not None and path.chance is not None:
+            level = float(np.clip((LITTLE - gain) / LITTLE, 0.0, 1.0))
+            text = (
+                f"the loss ends at {path.last:.3g}, where a constant guess gives {path.chance:.3g}"
+            )
+        else:
+            level = float(np.clip((SMALL_FALL - path.fall) / SMALL_FALL, 0.0, 1.0))
+            text = f"the loss goes from {path.first:.3g} to {path.last:.3g}"
+        kind = "not_learning" if level > 0 else "none"
+        return Trouble(level, kind, text, 0 if level > 0 else None)
+
+    def fails(self, weight: float = 2.0, against: float = 4.0) -> Evidence:
+        """The run's failure as evidence for a cause that would make it fail.
+
+        Args:
+            weight: Support in nats if it clearly fails.
+            against: Opposition in nats if it learns well.
+        """
+        level = self.trouble.level
+        value = weight * level - against * (1.0 - level)
+        return Evidence(self.trouble.text, value, where="loss", step=self.trouble.step)

@@ -1,0 +1,1 @@
+"""A diagnosis in the forms that people and programs read."""

@@ -1,0 +1,66 @@
+"""A run on disk: load it, diagnose it, keep the diagnosis with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neuraldbg.core.diagnosis import Diagnosis
+    from neuraldbg.core.record import Record
+
+
+class Run:
+    """A finished, crashed or still running run, read without torch.
+
+    Args:
+        path: The run file.
+
+    Raises:
+        RunFileError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from neuraldbg.store.reader import load_record
+
+        self.path = path
+        self.record: Record = load_record(path)
+
+    def diagnosis(self) -> Diagnosis:
+        """Diagnose the run with the current engine."""
+        return diagnose_file(self.path)
+
+    def __repr__(self) -> str:
+        facts = self.record.facts.run
+        return f"Run({facts.id}, {facts.steps} steps, finished {facts.finished})"
+
+
+def load(run: str | os.PathLike[str]) -> Run:
+    """Open a run by path, by id, or `last`.
+
+    Raises:
+        RunFileError: There is no such run, or it cannot be read.
+    """
+    from neuraldbg.store.locate import resolve
+
+    return Run(resolve(os.fspath(run)))
+
+
+def explain(run: str | os.PathLike[str]) -> Diagnosis:
+    """Diagnose a run by path, by id, or `last`.
+
+    Raises:
+        RunFileError: There is no such run, or it cannot be read.
+    """
+    return load(run).diagnosis()
+
+
+def diagnose_file(path: Path) -> Diagnosis:
+    """Diagnose a run file."""
+    from neuraldbg.core.engine import diagnose
+    from neuraldbg.store.reader import RunFile
+
+    with RunFile(path) as file:
+        return diagnose(file.record(), file.events())
+

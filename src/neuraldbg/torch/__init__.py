@@ -1,0 +1,1 @@
+"""The Compiler-Aware Monitor: the spoke that watches PyTorch."""

@@ -1,0 +1,71 @@
+"""What `torch.compile` changes: wrappers, names, and hooks that come too late."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from torch import nn
+
+# Attributes under which wrappers keep the user's own module.
+INSIDE: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+PARALLEL: Final = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside compiled and parallel wrappers."""
+    while True:
+        inner = next((model._modules[k] for k in INSIDE if model._modules.get(k) is not None), None)
+        if inner is None and type(model).__name__ in PARALLEL:
+            inner = model._modules.get("module")
+        if inner is None:
+            return model
+        model = inner
+
+
+def own_name(name: str) -> str:
+    """A dotted name without the parts that wrappers add."""
+    return ".".join(part for part in name.split(".") if part not in INSIDE)
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether any part of the model runs compiled, as far as the model itself shows."""
+    return any(
+        getattr(m, "_compiled_call_impl", None) is not None or "_orig_mod" in m._modules
+        for m in model.modules()
+    )
+
+
+def rearm(model: nn.Module) -> None:
+    """Make code that was compiled before our hooks came see them.
+
+    A compiled function ignores hooks installed after its first call. Forgetting the
+    compiled versions of the forward functions of this model's classes makes the next call
+    compile again, with the hooks; nothing else that was compiled is touched.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return
+    from torch._dynamo.eval_frame import reset_code
+
+    for code in {_code(type(m)) for m in model.modules()} - {None}:
+        reset_code(code)
+
+
+def _code(kind: type[nn.Module]) -> Any:  # noqa: ANN401 - a code object, or None
+    return getattr(kind.forward, "__code__", None)
+
+
+def backend_of(model: nn.Module) -> str | None:
+    """The backend's name where the wrapper tells it."""
+    context = getattr(model, "dynamo_ctx", None)
+    callback = getattr(context, "callback", None)
+    for _ in range(8):
+        if callback is None:
+            return None
+        name = getattr(callback, "compiler_name", None)
+        if isinstance(name, str):
+            return name
+        callback = getattr(callback, "_torchdynamo_orig_backend", None) or getattr(
+            callback, "_torchdynamo_orig_callable", None
+        )
+    return None

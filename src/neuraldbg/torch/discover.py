@@ -1,0 +1,77 @@
+"""Finding the user's models: who owns these parameters?"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from neuraldbg.torch.compile import unwrap
+
+
+def living_modules() -> list[nn.Module]:
+    """Every module alive in the process.
+
+    `type(x)` and not `isinstance`: the latter runs code of foreign objects.
+    """
+    return [x for x in gc.get_objects() if issubclass(type(x), nn.Module)]
+
+
+def owners(params: Iterable[Tensor]) -> list[nn.Module]:
+    """The outermost modules that own any of the parameters, unwrapped.
+
+    A module that is a child of no other owner is outermost; compiled and parallel
+    wrappers are looked through.
+    """
+    wanted = {id(p) for p in params}
+    alive = living_modules()
+    owning = [x for x in alive if any(id(p) in wanted for p in x.parameters())]
+    children = {id(c) for x in owning for c in x._modules.values() if c is not None}
+    outermost = [unwrap(x) for x in owning if id(x) not in children]
+    return list({id(x): x for x in outermost}.values())
+
+
+def variable_name(model: nn.Module) -> str | None:
+    """The name that the user's script gave a model, if it is a global there."""
+    main = sys.modules.get("__main__")
+    for name, value in list(vars(main).items()) if main is not None else ():
+        if isinstance(value, nn.Module) and not name.startswith("_") and unwrap(value) is model:
+            return name
+    return None
+
+
+def hidden_name(model: nn.Module, param: Tensor) -> str | None:
+    """Where a model keeps a parameter that it does not register.
+
+    Looks into plain lists, tuples and dicts, and plain attributes, of its modules: the
+    classic place is a Python list of layers.
+    """
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if key in ("_modules", "_parameters", "_buffers"):
+                continue
+            found = _search(value, param, key, depth=2)
+            if found:
+                return f"{name}.{found}" if name else found
+    return None
+
+
+def _search(value: object, param: Tensor, path: str, depth: int) -> str | None:
+    if value is param:
+        return path
+    if isinstance(value, nn.Module):
+        for name, own in value.named_parameters():
+            if own is param:
+                return f"{path}.{name}"
+        return None
+    if depth == 0:
+        return None
+    items = enumerate(value) if isinstance(value, (list, tuple)) else ()
+    pairs = value.items() if isinstance(value, dict) else items
+    for key, inner in list(pairs)[:256]:
+        found = _search(inner, param, f"{path}.{key}", depth - 1)
+        if found:
+            return found
+    return None

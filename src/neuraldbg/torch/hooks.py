@@ -1,0 +1,192 @@
+"""Which boundaries are watched, and the one owner of every hook handle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from neuraldbg.torch.bank import Ledger
+from neuraldbg.torch.guard import Faults
+from neuraldbg.torch.measure import measure
+from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, Slot
+
+# Containers whose output is their last child's own output: watching them adds nothing.
+TRANSPARENT: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+CHANNELS_FIRST: Final = (
+    nn.modules.conv._ConvNd,
+    nn.modules.batchnorm._NormBase,
+    nn.GroupNorm,
+)
+CHANNELS_LAST: Final = (
+    nn.Linear,
+    nn.LayerNorm,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.Bilinear,
+)
+# Modules whose input is looked at as well: what functional code did to the signal
+# between two modules shows only there.
+READS_INPUT: Final = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.Bilinear)
+FLAT_REGION: Final = {nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
+INPUTS: Final = 4  # tensors among the model's arguments that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One watched module: its name, unit dimension and activation kind."""
+
+    name: str
+    module: nn.Module
+    axis: int | None
+    flat: str | None
+    reads_input: bool
+
+
+def boundaries(model: nn.Module) -> Iterator[Boundary]:
+    """Every module boundary that is watched, in registration order."""
+    axis: int | None = -1
+    for name, module in model.named_modules():
+        if "parametrizations" in name.split(".") or isinstance(module, TRANSPARENT):
+            continue
+        leaf = next(module.children(), None) is None
+        if isinstance(module, CHANNELS_FIRST):
+            axis = 1
+        elif isinstance(module, CHANNELS_LAST):
+            axis = -1
+        own = axis if leaf or isinstance(module, CHANNELS_LAST) else None
+        flat = FLAT_REGION.get(type(module))
+        yield Boundary(name, module, own, flat, isinstance(module, READS_INPUT))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The ledger rows of one boundary."""
+
+    output: int
+    gradient: int
+    source: int | None
+
+
+class Hooks:
+    """Installs every hook on one model, owns the handles and removes them all.
+
+    Args:
+        model: The user's own module, not a compiled wrapper.
+        faults: Receives our own errors.
+        on_input: Called with (position, tensor) for the model's inputs on due steps.
+        on_prediction: Called with the model's output on due steps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        faults: Faults,
+        on_input: Callable[[int, Tensor], None],
+        on_prediction: Callable[[Tensor], None],
+    ) -> None:
+        self.faults = faults
+        self.seconds = 0.0
+        self.evaluations = {True: 0, False: 0}
+        self.rows: dict[str, Rows] = {}
+        self.taps: dict[str, ModuleTap] = {}
+        self._slots: list[Slot] = []
+        self._handles: list[Any] = []
+        found = list(boundaries(model))
+        self.ledger = Ledger(3 * len(found))
+        for i, boundary in enumerate(found):
+            self._install_tap(boundary, 3 * i)
+        self._install_root(model, on_input, on_prediction)
+
+    def _install_tap(self, b: Boundary, row: int) -> None:
+        source = row + 2 if b.reads_input else None
+        self.rows[b.name] = Rows(row, row + 1, source)
+        tap = ModuleTap(
+            self._slot(self._recorder(row, b.axis, b.flat)),
+            self._slot(self._recorder(row + 1, b.axis, None)),
+            None if source is None else self._slot(self._recorder(source, b.axis, "bounded")),
+        )
+        self.taps[b.name] = tap
+        self._handles.append(b.module.register_forward_hook(tap))
+
+    def _install_root(
+        self,
+        model: nn.Module,
+        on_input: Callable[[int, Tensor], None],
+        on_prediction: Callable[[Tensor], None],
+    ) -> None:
+        def input_sink(position: int) -> Callable[[Tensor], None]:
+            return lambda value: on_input(position, value.detach())
+
+        def count(training: bool) -> Callable[[Tensor], None]:  # noqa: FBT001
+            def sink(_: Tensor) -> None:
+                self.evaluations[training] += 1
+
+            return sink
+
+        inputs = [self._slot(self._timed("inputs", input_sink(i))) for i in range(INPUTS)]
+        tap = InputTap(inputs, self._slot(count(True)), self._slot(count(False)))
+        self._handles.append(model.register_forward_pre_hook(tap, with_kwargs=True))
+        after = self._slot(self._timed("the prediction", lambda v: on_prediction(v.detach())))
+        self._handles.append(model.register_forward_hook(PredictionTap(after)))
+
+    def _slot(self, sink: Callable[[Tensor], None]) -> Tensor:
+        slot = Slot(sink)
+        self._slots.append(slot)
+        return slot.tensor
+
+    def _recorder(self, row: int, axis: int | None, flat: str | None) -> Callable[[Tensor], None]:
+        return self._timed("module statistics", _Recorder(self.ledger, row, axis, flat))
+
+    def _timed(self, what: str, sink: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """A sink whose time is counted and whose errors become gaps."""
+
+        def timed(value: Tensor) -> None:
+            start = time.perf_counter()
+            try:
+                sink(value)
+            except Exception as error:  # noqa: BLE001 - ours never reach the training
+                self.faults.fault(what, error)
+            self.seconds += time.perf_counter() - start
+
+        return timed
+
+    def close(self) -> None:
+        """Remove every hook and forget every slot; safe to call twice."""
+        for handle in self._handles:
+            handle.remove()
+        for slot in self._slots:
+            slot.close()
+        self._handles.clear()
+        self._slots.clear()
+
+
+class _Recorder:
+    """Measures a tensor into one row of a ledger."""
+
+    def __init__(self, ledger: Ledger, row: int, axis: int | None, flat: str | None) -> None:
+        self.ledger = ledger
+        self.row = row
+        self.axis = axis
+        self.flat = flat
+
+    def __call__(self, value: Tensor) -> None:
+        """Record one call, unless it is the recomputation of one already recorded."""
+        if self.row % 3 != 1 and in_backward() and self.ledger.calls[self.row]:
+            return
+        if not value.is_floating_point() or value.is_sparse or value.is_meta:
+            return
+        self.ledger.add(self.row, value.device, *measure(value, self.axis, self.flat))
+
+
+def in_backward() -> bool:
+    """Whether the autograd engine is running in this thread (checkpoint recomputes then)."""
+    from torch._C import _current_graph_task_id
+
+    return bool(_current_graph_task_id() != -1)

@@ -1,0 +1,303 @@
+"""`NeuralDbg`: watch one model's training, in a `with` block or between two calls."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from neuraldbg.config import Config
+from neuraldbg.core.events import SemanticEvent
+from neuraldbg.core.facts import Gap, RunFact
+from neuraldbg.errors import RunFileError, UsageError
+from neuraldbg.store.locate import new_run_id, runs_dir
+from neuraldbg.store.writer import RunWriter
+from neuraldbg.torch.guard import Faults
+from neuraldbg.torch.loop import Watch
+
+if TYPE_CHECKING:
+    from neuraldbg.core.diagnosis import CausalHypothesis, Coupling, Diagnosis, Link
+
+DEFAULT_BUDGET = 0.02
+
+
+def new_run(command: list[str]) -> RunFact:
+    """The facts of a run that begins now."""
+    from neuraldbg import __version__
+
+    now = datetime.datetime.now(datetime.UTC)
+    name = Path(command[0]).stem if command and command[0] else "session"
+    return RunFact(
+        id=new_run_id(name, now),
+        command=tuple(command),
+        cwd=str(Path.cwd()),
+        started=now.isoformat(timespec="seconds"),
+        neuraldbg=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        world_size=int(os.environ.get("WORLD_SIZE", "1")),
+        rank=int(os.environ.get("RANK", "0")),
+    )
+
+
+def open_writer(run: RunFact, out: Path | None, faults: Faults) -> RunWriter:
+    """The run file: where it was asked for, else in the folder of runs.
+
+    A folder that cannot be written is no reason to lose the run: unless the path was
+    given, the file then goes to the system's temporary folder and a gap says so.
+
+    Raises:
+        RunFileError: The path that was asked for cannot be written.
+    """
+
+    def failed(error: BaseException) -> None:
+        faults.gap("the run file", f"writing stopped: {error}")
+
+    from neuraldbg.core.engine import early_events
+
+    if out is not None:
+        return RunWriter(out, run, on_error=failed, before_thin=early_events)
+    try:
+        path = runs_dir() / f"{run.id}.ndbg"
+        return RunWriter(path, run, on_error=failed, before_thin=early_events)
+    except RunFileError as error:
+        spare = Path(tempfile.gettempdir()) / f"{run.id}.ndbg"
+        faults.gap("the folder of runs", f"{error}; the run is kept at {spare}")
+        return RunWriter(spare, run, on_error=failed, before_thin=early_events)
+
+
+class NeuralDbg:
+    """Watches a model's training and explains why it fails.
+
+    Use it as a context manager around the training loop, or call `attach()` and `close()`.
+    The loop itself stays as it is.
+
+    Args:
+        model: The model; plain or compiled, before or after its first call.
+        optimizer: Its optimizer; found by itself if left out.
+        budget: Share of the run's time that watching may take on the whole.
+            `float("inf")` looks at every step.
+        strict: Raise the monitor's own errors instead of recording them as gaps.
+        out: Path of the run file; by default a new file in `.neuraldbg/`.
+
+    Raises:
+        UsageError: `model` is no module, or the budget is negative.
+
+    Example:
+        >>> with NeuralDbg(model, optimizer) as dbg:  # doctest: +SKIP
+        ...     train(model, optimizer)
+        >>> print(dbg.diagnosis())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        *,
+        budget: float = DEFAULT_BUDGET,
+        strict: bool | None = None,
+        out: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            msg = (
+                f"NeuralDbg watches a torch.nn.Module, not a {type(model).__name__}. "
+                "Pass the model that you train (compiled or not)."
+            )
+            raise UsageError(msg)
+        if not budget >= 0:
+            msg = f"budget is the share of time that watching may take, 0 or more, not {budget!r}."
+            raise UsageError(msg)
+        config = Config.from_env()
+        self._off = config.off
+        self._model = model
+        self._optimizer = optimizer
+        self._budget = budget
+        self._out = Path(out) if out is not None else None
+        self._faults = Faults(strict=config.strict if strict is None else strict)
+        self._watch: Watch | None = None
+        self._path: Path | None = None
+        self._writer: RunWriter | None = None
+        self._closed = False
+
+    # -- life ------------------------------------------------------------------------
+
+    def attach(self) -> NeuralDbg:
+        """Start watching.
+
+        Raises:
+            UsageError: It is already attached, or was attached and closed before.
+        """
+        if self._watch is not None:
+            msg = (
+                "This NeuralDbg is already in use (attached or closed). "
+                "Make a new one for another stretch of training."
+            )
+            raise UsageError(msg)
+        if self._off:
+            return self
+        run = new_run([Path(sys.argv[0]).name, *sys.argv[1:]])
+        writer = open_writer(run, self._out, self._faults)
+        self._writer, self._path = writer, writer.path
+        self._faults.on_gap = writer.gap
+        for gap in self._faults.gaps:
+            writer.gap(gap)
+        self._watch = Watch(writer, self._faults, self._budget, run, only=True)
+        self._install_hooks()
+        self._watch.open()
+        return self
+
+    def _install_hooks(self) -> None:
+        """Put taps on every module boundary; the watch owns the handles."""
+        watch = self._watch
+        if watch is None:
+            return
+        try:
+            watch.add_root(self._model)
+        except Exception as error:  # noqa: BLE001 - a model we cannot tap still trains
+            self._faults.fault("the module boundaries", error)
+        if next(iter(self._model.parameters()), None) is None:
+            self._faults.gap("parameters", "the model has none, so there is nothing to train")
+        if self._optimizer is not None:
+            watch.updates.know(self._optimizer)
+
+    def close(self, finished: str = "ok") -> None:
+        """Stop watching, remove every hook and complete the run file; safe to call twice."""
+        if self._watch is None or self._writer is None or self._closed:
+            return
+        self._closed = True
+        self._watch.close(finished)
+        note_gaps(self._watch, self._faults)
+        self._writer.close()
+
+    def __enter__(self) -> NeuralDbg:
+        return self.attach()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._watch is not None:
+            self._watch.notes["exception"] = f"{kind.__name__}: {error}"
+            interrupted = issubclass(kind, (KeyboardInterrupt, SystemExit))
+            self.close("interrupted" if interrupted else "exception")
+
+    # -- what is known ------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path | None:
+        """The run file, once attached."""
+        return self._path
+
+    @property
+    def step(self) -> int:
+        """The current step. Counted by itself; set it to number the steps yourself."""
+        return 0 if self._watch is None else self._watch.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        if self._watch is not None:
+            self._watch.step = int(value)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What could not be observed so far."""
+        return list(self._faults.gaps)
+
+    @property
+    def events(self) -> tuple[SemanticEvent, ...]:
+        """The semantic events so far, in order of step."""
+        return self.diagnosis().events
+
+    def diagnosis(self) -> Diagnosis:
+        """What is wrong, as far as it can be told now. Works during training.
+
+        Raises:
+            UsageError: Nothing was ever attached.
+        """
+        from neuraldbg.core.diagnosis import Diagnosis
+        from neuraldbg.core.facts import Facts
+        from neuraldbg.run import diagnose_file
+
+        if self._off:
+            gap = Gap("everything", "NEURALDBG_MODE=off made the monitor inert")
+            return Diagnosis(Facts(RunFact(id="off")), "healthy", gaps=(gap,))
+        if self._writer is None or self._path is None:
+            msg = "Nothing was watched yet: enter the `with` block or call attach() first."
+            raise UsageError(msg)
+        self._writer.flush()
+        return diagnose_file(self._path)
+
+    def explain_failure(self, symptom: str | None = None) -> str:
+        """The diagnosis as text; with a symptom, only the hypotheses that explain it.
+
+        Args:
+            symptom: A word to look for in cause, summary and chain, e.g. `vanishing`.
+        """
+        from dataclasses import replace
+
+        found = self.diagnosis()
+        if symptom is not None:
+            kept = tuple(h for h in found.hypotheses if _mentions(h, symptom))
+            found = replace(found, hypotheses=kept)
+        return str(found)
+
+    def get_causal_hypotheses(self) -> list[CausalHypothesis]:
+        """The ranked hypotheses, the best first."""
+        return list(self.diagnosis().hypotheses)
+
+    def trace_causal_chain(self, event: SemanticEvent | str) -> list[Link]:
+        """The way from a root cause to an event, the root first."""
+        from neuraldbg.core.graph import trace
+
+        return trace(self.diagnosis(), event if isinstance(event, str) else event.id)
+
+    def detect_coupled_failures(self) -> list[Coupling]:
+        """Pairs of events joined by a mechanism, the best agreement first."""
+        return list(self.diagnosis().couplings)
+
+    def export_mermaid_causal_graph(self) -> str:
+        """The causal graph as a Mermaid flowchart."""
+        from neuraldbg.report.mermaid import render
+
+        return render(self.diagnosis())
+
+    def __repr__(self) -> str:
+        state = "off" if self._off else "idle" if self._watch is None else f"step {self.step}"
+        return f"NeuralDbg({type(self._model).__name__}, {state})"
+
+    def _repr_html_(self) -> str:
+        return self.diagnosis()._repr_html_()
+
+
+def _mentions(hypothesis: CausalHypothesis, word: str) -> bool:
+    texts = [hypothesis.cause, hypothesis.summary, *(link.text for link in hypothesis.chain)]
+    wanted = word.lower().replace("_", " ")
+    return any(wanted in text.lower().replace("_", " ") for text in texts)
+
+
+def note_gaps(watch: Watch, faults: Faults) -> None:
+    """Say what a finished watch never saw."""
+    used = [root for root in watch.roots if root.used()]
+    if watch.roots and not any(root.hooks.ledger.order for root in watch.roots):
+        faults.gap("the forward pass", "the model was never called in training while watched")
+        return
+    for root in used:
+        seen = root.hooks.ledger.order
+        quiet = [n for n, rows in root.hooks.rows.items() if rows.output not in seen]
+        if quiet:
+            names = ", ".join(root.full_name(n) or "the model itself" for n in quiet[:4])
+            more = f" and {len(quiet) - 4} more" if len(quiet) > 4 else ""
+            faults.gap(f"modules {names}{more}", "never called in a watched training step")

@@ -1,0 +1,1 @@
+"""Tests of `neuraldbg.cli`, mostly in processes of their own."""
