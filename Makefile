@@ -12,9 +12,7 @@ demo: $(INSTALLED)  ## train a model with a fault built in, and explain it
 	$(BIN)/neuraldbg demo
 
 test: lint docs  ## everything that continuous integration checks
-	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not slow"
-	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=85
 	$(BIN)/coverage report --include='*/neuraldbg/core/*' --fail-under=95
 

@@ -63,4 +63,3 @@ def diagnose_file(path: Path) -> Diagnosis:
 
     with RunFile(path) as file:
         return diagnose(file.record(), file.events())
-

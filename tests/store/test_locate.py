@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuraldbg.core.facts import RunFact
@@ -46,6 +46,7 @@ def test_an_id_says_when_and_what() -> None:
     assert re.fullmatch(r"20261202-101530-run-[0-9a-f]{4}", new_run_id("日本.py", NOON))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_an_id_is_safe_for_any_script(name: str) -> None:
     made = new_run_id(name, NOON)

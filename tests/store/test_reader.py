@@ -24,6 +24,7 @@ from neuraldbg.errors import RunFileError
 from neuraldbg.store.reader import RunFile, load_record
 from neuraldbg.store.writer import RunWriter
 
+PAGE = 4096  # SQLite's usual size
 LOSS = Channel(Kind.LOSS, "loss", "value")
 
 
@@ -325,7 +326,18 @@ def head(data: bytearray, chance: random.Random) -> None:
         data[chance.randrange(16, 100)] = chance.randrange(256)
 
 
-@pytest.mark.parametrize("damage", [flip, smear, cut, head])
+def header_of_a_page(data: bytearray, chance: random.Random) -> None:
+    page = chance.randrange(len(data) // PAGE) * PAGE
+    for _ in range(4):
+        data[page + chance.randrange(40)] = chance.randrange(256)
+
+
+def swap(data: bytearray, chance: random.Random) -> None:
+    one, two = (chance.randrange(len(data) // PAGE) * PAGE for _ in range(2))
+    data[one : one + PAGE], data[two : two + PAGE] = data[two : two + PAGE], data[one : one + PAGE]
+
+
+@pytest.mark.parametrize("damage", [flip, smear, cut, head, header_of_a_page, swap])
 def test_damage_is_refused_or_read(
     finished: Path, tmp_path: Path, damage: Callable[[bytearray, random.Random], None]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuraldbg.core.events import SemanticEvent
@@ -75,6 +75,7 @@ def test_what_was_not_measured_is_no_spike() -> None:
     assert [row[0] for row in survivors(STEP, [(f.step, *pack(f)) for f in frames])] == [0]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3000))
 def test_the_beginning_and_the_newest_quarter_are_spared(count: int) -> None:
     steps = range(count)

@@ -169,6 +169,23 @@ class TensorFact:
 
 
 @dataclass(frozen=True, slots=True)
+class LossPart:
+    """One of the terms that a loss adds up.
+
+    Attributes:
+        kind: As `LossFact.kind`, or the operation's name in lower case.
+        reduction: `mean`, `sum`, `mean_of_sums` (over features, then samples) or `none`.
+        factor: The constant it is multiplied by; None if that is not a constant.
+        entries: Numbers that were reduced.
+    """
+
+    kind: str
+    reduction: str
+    factor: float | None = 1.0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LossFact:
     """What the loss is made of, read off the autograd graph.
 
@@ -182,7 +199,7 @@ class LossFact:
         prediction, target: The tensors that meet in the loss, where they can be had.
         broadcast: The two shapes that were silently broadcast, e.g. `((32, 1), (32,))`.
         last_op: The node that made the prediction: `Addmm`, `Softmax`, `Relu`, `Sigmoid`.
-        terms: Number of scalar terms added up.
+        parts: The terms that are added up.
         batch: Samples in the batch.
     """
 
@@ -194,7 +211,7 @@ class LossFact:
     target: TensorFact | None = None
     broadcast: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     last_op: str | None = None
-    terms: int = 1
+    parts: tuple[LossPart, ...] = ()
     batch: int | None = None
 
 

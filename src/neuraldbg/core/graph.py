@@ -120,7 +120,11 @@ def trace(diagnosis: Diagnosis, event: str) -> list[Link]:
     path, seen = [event], {event}
     while True:
         back = next(
-            (c.source for c in diagnosis.couplings if c.target == path[-1] and c.source not in seen),
+            (
+                c.source
+                for c in diagnosis.couplings
+                if c.target == path[-1] and c.source not in seen
+            ),
             None,
         )
         if back is None:

@@ -52,7 +52,7 @@ def weigh_all(view: View, failed: Callable[[str, Exception], None]) -> list[Scor
     for cause in all_causes().values():
         try:
             finding = cause.weigh(view)
-        except Exception as error:  # noqa: BLE001 - one faulty cause must not hide the others
+        except Exception as error:
             failed(cause.id, error)
             continue
         if finding is not None:

@@ -88,7 +88,7 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     """The loss of the best constant prediction, from the statistics of the targets."""
     index = 0 if name == "loss" else int(name.rpartition(".")[2])
     fact = next((f for f in record.facts.losses if f.index == index), None)
-    if fact is None or fact.reduction == "sum" or fact.terms > 1:
+    if fact is None or fact.reduction == "sum" or len(fact.parts) > 1:
         return None
     return _chance(fact, record)
 

@@ -17,17 +17,54 @@ from neuraldbg.core.record import Record, Series
 from neuraldbg.core.trajectory import Trajectory, trajectory
 
 WEIGHT_LAYERS: Final = frozenset(
-    "Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Bilinear "
-    "LSTM GRU RNN LSTMCell GRUCell RNNCell MultiheadAttention".split()
+    [
+        "Linear",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "ConvTranspose1d",
+        "ConvTranspose2d",
+        "ConvTranspose3d",
+        "Bilinear",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "LSTMCell",
+        "GRUCell",
+        "RNNCell",
+        "MultiheadAttention",
+    ]
 )
 NORMALISATION: Final = frozenset(
-    "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm RMSNorm GroupNorm "
-    "InstanceNorm1d InstanceNorm2d InstanceNorm3d LocalResponseNorm".split()
+    [
+        "BatchNorm1d",
+        "BatchNorm2d",
+        "BatchNorm3d",
+        "SyncBatchNorm",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "InstanceNorm1d",
+        "InstanceNorm2d",
+        "InstanceNorm3d",
+        "LocalResponseNorm",
+    ]
 )
-BATCHNORM: Final = frozenset("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm".split())
-DROPOUT: Final = frozenset("Dropout Dropout1d Dropout2d Dropout3d AlphaDropout".split())
+BATCHNORM: Final = frozenset(["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"])
+DROPOUT: Final = frozenset(["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout"])
 ADAPTIVE: Final = frozenset(
-    "Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Adafactor SparseAdam".split()
+    [
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "NAdam",
+        "RAdam",
+        "Adagrad",
+        "Adadelta",
+        "RMSprop",
+        "Adafactor",
+        "SparseAdam",
+    ]
 )
 # Learnt less than this share of the chance level: trouble begins; nothing learnt: full.
 LITTLE: Final = 0.15
@@ -84,9 +121,7 @@ class View:
         return [x for x in self.record.called() if x.kind in WEIGHT_LAYERS or self._owns(x)]
 
     def _owns(self, module: ModuleFact) -> bool:
-        return module.leaf and any(
-            len(p.shape) >= 2 for p in self.params_of(module.name)
-        )
+        return module.leaf and any(len(p.shape) >= 2 for p in self.params_of(module.name))
 
     @cached_property
     def _by_module(self) -> dict[str, list[ParamFact]]:
@@ -219,3 +254,9 @@ class View:
         level = self.trouble.level
         value = weight * level - against * (1.0 - level)
         return Evidence(self.trouble.text, value, where="loss", step=self.trouble.step)
+
+
+def drop_probability(module: ModuleFact) -> float:
+    """The probability of a dropout module; 0 for others."""
+    value = module.config.get("p", 0.0)
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -33,7 +33,7 @@ CONTEXT = 64
 BATCH = 16
 WARMUP = 10
 PEAK_LR = 1e-3
-TEXT_CHARS = 600_000
+TEXT_CHARS = 300_000
 MARGIN = 0.5  # nats below the unigram entropy: out of reach for single characters
 
 

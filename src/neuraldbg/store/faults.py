@@ -109,6 +109,9 @@ def reading(path: Path) -> Iterator[None]:
         raise damaged(path, error) from error
     except UnicodeDecodeError as error:  # SQLite's own message, quoting a damaged name
         raise damaged(path, error) from error
+    except MemoryError as error:
+        found = "it asks for more memory than there is, as damaged files do"
+        raise unreadable(path, found) from error
     except OSError as error:
         raise unreadable(path, error) from error
 

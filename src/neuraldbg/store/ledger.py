@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from neuraldbg.core.events import SemanticEvent
-from neuraldbg.core.facts import Channel, Gap
+from neuraldbg.core.facts import Channel, Gap, RunFact
 from neuraldbg.core.record import Record
 from neuraldbg.errors import RunFileError
 from neuraldbg.store import codec, load, occupancy, schema
@@ -49,7 +49,7 @@ class Ledger:
         RunFileError: The file cannot be made there.
     """
 
-    def __init__(self, path: Path, run: object, max_bytes: int) -> None:
+    def __init__(self, path: Path, run: RunFact, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._newest: dict[str, int] = {}
         self._full = False  # even thinning made no room
@@ -157,7 +157,7 @@ class Ledger:
                 self._connection.execute(query, (key, codec.encode(value)))
 
 
-def _create(path: Path, run: object) -> sqlite3.Connection:
+def _create(path: Path, run: RunFact) -> sqlite3.Connection:
     occupancy.check(path)
     try:
         return schema.create(path, {"run": codec.encode(run), occupancy.FACT: occupancy.claim()})

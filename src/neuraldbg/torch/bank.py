@@ -76,7 +76,9 @@ class DeviceBank:
 
     def start_drain(self) -> None:
         """Begin the copy to the host and start afresh."""
-        for host, held, empty in zip(self._host, (self.sums, self.peaks), (0.0, LOWEST), strict=True):
+        for host, held, empty in zip(
+            self._host, (self.sums, self.peaks), (0.0, LOWEST), strict=True
+        ):
             host.copy_(held, non_blocking=True)
             held.fill_(empty)
         if self._arrived is not None:

@@ -116,7 +116,9 @@ def _backward(original: Callable[..., None]) -> Callable[..., None]:
 
 def _clip(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
-    def clip(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, E501
+    def clip(
+        parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any
+    ) -> None:  # noqa: ANN401, E501
         if not isinstance(parameters, Tensor) and not isinstance(parameters, list):
             parameters = list(parameters)
         params: Iterable[Tensor] = [parameters] if isinstance(parameters, Tensor) else parameters
@@ -163,5 +165,3 @@ def _module_compile(original: Callable[..., None]) -> Callable[..., None]:
         return original(self, *args, **kwargs)
 
     return compile
-
-

@@ -63,7 +63,8 @@ def module_facts(
                 order=order.get(name),
                 training=module.training,
                 calls=calls.get(name, 0),
-                config=config_of(module) | ({"no_grad_calls": unseen[name]} if name in unseen else {}),
+                config=config_of(module)
+                | ({"no_grad_calls": unseen[name]} if name in unseen else {}),
                 caller=join(prefix, own_name(name.rpartition(".")[0])) if name else None,
             )
         )

@@ -22,7 +22,9 @@ class Faults:
         on_gap: Called with each new gap.
     """
 
-    def __init__(self, *, strict: bool = False, on_gap: Callable[[Gap], None] | None = None) -> None:
+    def __init__(
+        self, *, strict: bool = False, on_gap: Callable[[Gap], None] | None = None
+    ) -> None:
         self.strict = strict
         self.on_gap = on_gap
         self.gaps: list[Gap] = []

@@ -212,6 +212,7 @@ class Watch(boundaries.Listener):
             return
         self._since_step = 0
         self._settle(index)
+        self._name_roots()
         self.updates.before_step(index, optimizer, due=self.due)
         if self.due and (self.schedule.looks < 3 or self.schedule.looks % FLAG_LOOKS == 0):
             self.owned.note_flags()

@@ -3,87 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import torch
 from torch import Tensor
 
 from neuraldbg.core.facts import LossFact, TensorFact
 from neuraldbg.torch.data import tensor_fact
+from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape, walk
+from neuraldbg.torch.parts import parts_of
 
 NODES: Final = 64  # autograd nodes read from the loss inwards
 GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
-# Autograd node -> kind of loss. `Node` is the C++ function that torch records.
-FUSED: Final = {
-    "NllLoss": "nll",
-    "NllLoss2D": "nll",
-    "NllLossNd": "nll",
-    "BinaryCrossEntropy": "bce",
-    "BinaryCrossEntropyWithLogits": "bce_with_logits",
-    "MseLoss": "mse",
-    "L1Loss": "l1",
-    "SmoothL1Loss": "smooth_l1",
-    "HuberLoss": "smooth_l1",
-    "CtcLoss": "ctc",
-    "MultiMarginLoss": "margin",
-    "MultilabelMarginLoss": "margin",
-    "SoftMarginLoss": "margin",
-}
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 RESHAPING: Final = frozenset(
     "View UnsafeView Reshape ReshapeAlias Squeeze Unsqueeze Transpose Permute T Expand Slice "
     "Select Clone ToCopy Cat Flatten Alias Stack Unbind Split Chunk Index Gather".split()
 )
-# Node -> what makes it (or its gradient) non-finite, as a predicate on its saved input.
-HAZARDS: Final = ("Log", "Log2", "Log10", "Sqrt", "Rsqrt", "Reciprocal", "Div", "Exp", "Pow", "LinalgVectorNorm")
-
-Node = Any
-
-
-def label(node: Node) -> str:
-    """The operation's name: `AddmmBackward0` -> `Addmm`."""
-    name: str = node.name().rpartition("::")[2]
-    head, _, _ = name.partition("Backward")
-    return head or name
-
-
-def walk(root: Node, limit: int) -> Iterator[Node]:
-    """Autograd nodes from `root` inwards, breadth first."""
-    queue, seen = deque([root]), {root}
-    while queue and limit > 0:
-        node = queue.popleft()
-        limit -= 1
-        yield node
-        for nearer, _ in node.next_functions:
-            if nearer is not None and nearer not in seen:
-                seen.add(nearer)
-                queue.append(nearer)
 
 
 def leaves(root: Node) -> list[Tensor]:
     """The tensors that will accumulate a gradient: what the loss can reach."""
     return [n.variable for n in walk(root, GRAPH) if hasattr(n, "variable")]
-
-
-def saved(node: Node, name: str) -> Tensor | None:
-    """A tensor that a node saved for backward, or None if it is gone."""
-    try:
-        value = getattr(node, f"_saved_{name}", None)
-    except RuntimeError:
-        return None
-    return value if isinstance(value, Tensor) else None
-
-
-def shape(node: Node) -> tuple[int, ...] | None:
-    """Shape of what the node made in the forward pass."""
-    try:
-        return tuple(int(s) for s in node._input_metadata[0].shape)
-    except (AttributeError, IndexError, TypeError, RuntimeError):
-        return None
 
 
 def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFact:
@@ -109,7 +51,7 @@ def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFa
         target=None if target is None else tensor_fact(target),
         broadcast=_broadcast(nodes),
         last_op=_last_op(nodes, core),
-        terms=1 + sum(label(n) == "Add" and shape(n) == () for n in nodes[:16]),
+        parts=parts_of(root),
         batch=_batch(target, prediction),
     )
 
@@ -179,7 +121,15 @@ def _broadcast(nodes: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
     """
     for node in nodes[:24]:
         made = shape(node)
-        if label(node) not in ("Sub", "Expand", "MseLoss", "L1Loss", "SmoothL1Loss", "Mul", "HuberLoss"):
+        if label(node) not in (
+            "Sub",
+            "Expand",
+            "MseLoss",
+            "L1Loss",
+            "SmoothL1Loss",
+            "Mul",
+            "HuberLoss",
+        ):
             continue
         for inner, _ in node.next_functions:
             given = None if inner is None else shape(inner)
@@ -196,57 +146,3 @@ def _outer(given: tuple[int, ...], grown: tuple[int, ...]) -> bool:
     n = math.prod(given)
     square = len(grown) >= 2 and grown[-1] == grown[-2] == n and math.prod(grown) == n * n
     return square and n > 1
-
-
-def hazards(loss: Tensor) -> list[tuple[str, str]]:
-    """Operations near the loss that make a non-finite value or gradient.
-
-    Returns:
-        Pairs of the operation's name and what is wrong with its input, nearest to the
-        loss first. Only saved tensors are read; the nodes of compiled code keep none.
-    """
-    if loss.grad_fn is None:
-        return []
-    found = []
-    for node in walk(loss.grad_fn, 4 * NODES):
-        trouble = _trouble(node)
-        if trouble is not None:
-            found.append((label(node), trouble))
-    return found
-
-
-def _trouble(node: Node) -> str | None:
-    name = label(node)
-    if name not in HAZARDS:
-        return None
-    if name in ("Sqrt", "Rsqrt", "Exp", "Reciprocal", "LinalgVectorNorm"):
-        return _bad_result(name, saved(node, "result"))
-    if name == "Div":
-        return _bad_input(saved(node, "other"), negative=False)
-    if name == "Pow":
-        exponent = getattr(node, "_saved_exponent", 2)
-        below_one = isinstance(exponent, (int, float)) and exponent < 1
-        return _bad_input(saved(node, "self"), negative=True) if below_one else None
-    return _bad_input(saved(node, "self"), negative=True)
-
-
-def _bad_input(value: Tensor | None, *, negative: bool) -> str | None:
-    if value is None or not value.is_floating_point():
-        return None
-    value = value.detach()
-    zeros = int((value == 0).sum())
-    below = int((value < 0).sum()) if negative else 0
-    if zeros == 0 and below == 0:
-        return None
-    return f"{zeros} zero and {below} negative of {value.numel()} entries"
-
-
-def _bad_result(name: str, value: Tensor | None) -> str | None:
-    if value is None:
-        return None
-    value = value.detach()
-    if name in ("Sqrt", "LinalgVectorNorm"):
-        zeros = int((value == 0).sum())
-        return f"{zeros} of {value.numel()} results are zero (infinite slope)" if zeros else None
-    infinite = int(torch.isinf(value).sum())
-    return f"{infinite} of {value.numel()} results are infinite" if infinite else None

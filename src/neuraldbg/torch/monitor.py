@@ -35,7 +35,7 @@ def new_run(command: list[str]) -> RunFact:
     from neuraldbg import __version__
 
     now = datetime.datetime.now(datetime.UTC)
-    name = Path(command[0]).stem if command and command[0] else "session"
+    name = next((Path(word).stem for word in command if word and word != "-m"), "session")
     return RunFact(
         id=new_run_id(name, now),
         command=tuple(command),

@@ -101,9 +101,21 @@ class ParamLook:
             length = torch.linalg.vector_norm(flat)
             align = -torch.dot(change, flat) / (moved * length)
             cosine = self._cosine(param, flat, length, previous)
-        return [norm, float(norm is None), None, size * scale, moved * scale, moved / size, still, align, cosine]
+        return [
+            norm,
+            float(norm is None),
+            None,
+            size * scale,
+            moved * scale,
+            moved / size,
+            still,
+            align,
+            cosine,
+        ]
 
-    def _cosine(self, param: Tensor, grad: Tensor, length: Tensor, previous: dict[int, Tensor]) -> Tensor | None:
+    def _cosine(
+        self, param: Tensor, grad: Tensor, length: Tensor, previous: dict[int, Tensor]
+    ) -> Tensor | None:
         last = previous.get(id(param))
         previous[id(param)] = grad
         if last is None or last.shape != grad.shape:

@@ -99,7 +99,9 @@ class Ownership:
             )
             writer.params(self._param_facts(self._places, updates.initial))
 
-    def _param_facts(self, places: dict[int, tuple[int, int]], initial: dict[int, Any]) -> list[Any]:
+    def _param_facts(
+        self, places: dict[int, tuple[int, int]], initial: dict[int, Any]
+    ) -> list[Any]:
         hidden = {name for name, _ in self._hidden.values()}
         reached: Callable[[Tensor], bool | None] = lambda p: (  # noqa: E731
             self._reached.get(id(p), False) if self._reached else None

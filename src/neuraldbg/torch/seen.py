@@ -14,7 +14,9 @@ from torch import Tensor
 from neuraldbg.core import metrics as m
 from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Channel, Kind, LossFact, TensorFact
-from neuraldbg.torch import data, loss as graph
+from neuraldbg.torch import data
+from neuraldbg.torch import loss as graph
+from neuraldbg.torch.hazards import hazards
 from neuraldbg.torch.streams import Stream
 
 # A loss this many times its running level, or not finite, is worth a closer look.
@@ -101,7 +103,7 @@ class LossSide:
             self._meet(graph.leaves(loss.grad_fn))
 
     def _find_hazards(self, loss: Tensor, step: int) -> None:
-        for operation, trouble in graph.hazards(loss):
+        for operation, trouble in hazards(loss):
             if operation in self._hazards:
                 continue
             self._hazards.add(operation)

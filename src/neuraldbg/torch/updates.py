@@ -30,7 +30,9 @@ class ParamSide:
         names: Gives the watched parameters by name.
     """
 
-    def __init__(self, steps: Stream, looks: Stream, names: Callable[[], dict[str, Tensor]]) -> None:
+    def __init__(
+        self, steps: Stream, looks: Stream, names: Callable[[], dict[str, Tensor]]
+    ) -> None:
         self.stepped: list[weakref.ref[Optimizer]] = []
         self.counts: list[int] = []
         self._idle: list[weakref.ref[Optimizer]] = []

@@ -75,7 +75,7 @@ CAUSES: dict[str, Cause] = {}
 
 
 def cause(
-    id: str,  # noqa: A002 - the public word
+    id: str,
     title: str,
     *,
     explains: str = "",

@@ -33,7 +33,11 @@ def gain(param: ParamFact) -> float:
     "init_too_large",
     "The initial weights are too large.",
     explains="initial_loss nonfinite not_learning exploding saturated dead diverged vanishing",
-    chain=("signals grow from layer to layer at step 0", "the first loss is far above a constant guess", "units saturate or gradients explode"),
+    chain=(
+        "signals grow from layer to layer at step 0",
+        "the first loss is far above a constant guess",
+        "units saturate or gradients explode",
+    ),
     repair="Scale the initial weights by 1/sqrt(fan_in) (the library's default initialisation).",
     experiment="the library's default initialisation",
     rivals={
@@ -42,29 +46,56 @@ def gain(param: ParamFact) -> float:
     },
     references=("Glorot and Bengio 2010", "He et al. 2015"),
 )
-def init_too_large(view: View) -> Finding | None:
+def _init_too_large(view: View) -> Finding | None:
     trained = [p for p in view.facts.params if len(p.shape) >= 2 and p.requires_grad]
-    scales = {p.name: gain(p) for p in trained if math.isfinite(gain(p)) and not _lookup_only(view, p)}
+    scales = {
+        p.name: gain(p) for p in trained if math.isfinite(gain(p)) and not _lookup_only(view, p)
+    }
     large = {n: g for n, g in scales.items() if g > GAIN_HIGH}
     if not large:
         return None
     name, worst = max(large.items(), key=lambda item: item[1])
     weight = min(1.0 + 2.5 * math.log10(worst / GAIN_HIGH), 3.5)
-    found = [evidence(f"{name} starts at {worst:.3g} times the variance-preserving scale", weight, where=name, step=0, gain=worst)]
+    found = [
+        evidence(
+            f"{name} starts at {worst:.3g} times the variance-preserving scale",
+            weight,
+            where=name,
+            step=0,
+            gain=worst,
+        )
+    ]
     first = first_loss(view)
     if view.path.chance and math.isfinite(first):
         over = first / view.path.chance
         if over > FIRST_HIGH:
-            found.append(evidence(f"the first loss {first:.3g} is {over:.3g} times that of a constant guess", min(1.5 + 2 * math.log10(over), 4.5), step=0))
+            found.append(
+                evidence(
+                    f"the first loss {first:.3g} is {over:.3g} times that of a constant guess",
+                    min(1.5 + 2 * math.log10(over), 4.5),
+                    step=0,
+                )
+            )
         else:
             found.append(evidence(f"the first loss {first:.3g} is sound", -1.5))
     elif not math.isfinite(first) and len(view.path.series):
         found.append(evidence("the very first loss is not finite", 2.0, step=0))
     growth = _growth(view)
     if growth > 30:
-        found.append(evidence(f"the signal grows {growth:.3g}-fold from input to output at step 0", min(math.log10(growth), 3.0), step=0))
+        found.append(
+            evidence(
+                f"the signal grows {growth:.3g}-fold from input to output at step 0",
+                min(math.log10(growth), 3.0),
+                step=0,
+            )
+        )
     found.append(view.fails(1.5, 2.5))
-    return Finding(tuple(found), (name.rpartition(".")[0] or name, name), 0, f"{name} is initialised {worst / 1.0:.3g} times too large.")
+    return Finding(
+        tuple(found),
+        (name.rpartition(".")[0] or name, name),
+        0,
+        f"{name} is initialised {worst / 1.0:.3g} times too large.",
+    )
 
 
 def _lookup_only(view: View, param: ParamFact) -> bool:
@@ -76,7 +107,9 @@ def _lookup_only(view: View, param: ParamFact) -> bool:
     last = view.layers[-1].name if view.layers else ""
     first = first_loss(view)
     over = bool(view.path.chance) and first > FIRST_HIGH * (view.path.chance or 1.0)
-    return not over or (last != module.name and any(gain(p) > GAIN_HIGH for p in view.params_of(last)))
+    return not over or (
+        last != module.name and any(gain(p) > GAIN_HIGH for p in view.params_of(last))
+    )
 
 
 def first_loss(view: View) -> float:
@@ -95,11 +128,15 @@ def _growth(view: View) -> float:
     "init_too_small",
     "The initial weights are too small.",
     explains="not_learning vanishing collapsed",
-    chain=("signals shrink from layer to layer at step 0", "the output does not depend on the input", "gradients vanish"),
+    chain=(
+        "signals shrink from layer to layer at step 0",
+        "the output does not depend on the input",
+        "gradients vanish",
+    ),
     repair="Scale the initial weights by 1/sqrt(fan_in) (the library's default initialisation).",
     experiment="the library's default initialisation",
 )
-def init_too_small(view: View) -> Finding | None:
+def _init_too_small(view: View) -> Finding | None:
     layers = [p for p in view.weights if view.record.module(p.module) is not None]
     small = {p.name: gain(p) for p in layers if gain(p) < GAIN_LOW and p.init_rms}
     if not small or len(small) < max(1, len(layers) // 3):
@@ -107,22 +144,36 @@ def init_too_small(view: View) -> Finding | None:
     name, worst = min(small.items(), key=lambda item: item[1])
     weight = min(1.0 + 1.2 * math.log10(GAIN_LOW / worst) + 0.5 * (len(small) > 2), 3.5)
     found = [
-        evidence(f"{len(small)} of {len(layers)} weights start under {GAIN_LOW} of the variance-preserving scale ({name}: {worst:.2g})", weight, where=name, step=0),
+        evidence(
+            f"{len(small)} of {len(layers)} weights start under {GAIN_LOW} of the variance-preserving scale ({name}: {worst:.2g})",
+            weight,
+            where=name,
+            step=0,
+        ),
         view.fails(2.5, 5.0),
     ]
-    return Finding(tuple(found), (name.rpartition(".")[0] or name, name), 0, f"{name} is initialised too small ({worst:.2g} of the sound scale).")
+    return Finding(
+        tuple(found),
+        (name.rpartition(".")[0] or name, name),
+        0,
+        f"{name} is initialised too small ({worst:.2g} of the sound scale).",
+    )
 
 
 @cause(
     "init_symmetric",
     "Units start equal and stay equal.",
     explains="not_learning collapsed plateau",
-    chain=("all rows of a weight are the same", "all units get the same gradient", "they stay the same: the layer has one unit in effect"),
+    chain=(
+        "all rows of a weight are the same",
+        "all units get the same gradient",
+        "they stay the same: the layer has one unit in effect",
+    ),
     repair="Initialise the weights at random (reset_parameters(), kaiming_uniform_), not with a constant.",
     experiment="default initialisation",
     references=("Goodfellow et al., Deep Learning, 8.4",),
 )
-def init_symmetric(view: View) -> Finding | None:
+def _init_symmetric(view: View) -> Finding | None:
     equal = []
     for p in view.weights:
         spread = view.param(p.name, m.P_ROWS).finite()
@@ -132,7 +183,14 @@ def init_symmetric(view: View) -> Finding | None:
         return None
     name = equal[0][0]
     moved = max(view.usual(view.param(n, m.P_RATIO)) for n, _ in equal)
-    found = [evidence(f"all rows of {name} are equal at the start and still equal at the end (spread {equal[0][1]:.1g})", 5.0, where=name, step=0)]
+    found = [
+        evidence(
+            f"all rows of {name} are equal at the start and still equal at the end (spread {equal[0][1]:.1g})",
+            5.0,
+            where=name,
+            step=0,
+        )
+    ]
     if moved > 0:
         found.append(evidence("its weights moved, all rows alike", 1.5, where=name))
     found.append(view.fails(1.5, 2.0))
@@ -144,12 +202,19 @@ def init_symmetric(view: View) -> Finding | None:
     "bad_bias_init",
     "Biases put units in a dead or saturated region, or the output far from the target.",
     explains="dead saturated not_learning vanishing initial_loss collapsed frozen",
-    chain=("the bias outweighs everything the layer computes", "units are dead or saturated at step 0", "no gradient flows through them"),
+    chain=(
+        "the bias outweighs everything the layer computes",
+        "units are dead or saturated at step 0",
+        "no gradient flows through them",
+    ),
     repair="Initialise biases to zero.",
     experiment="zero biases",
-    rivals={"init_too_large": "there the weights are too large", "lr_too_high": "there the units are alive at step 0"},
+    rivals={
+        "init_too_large": "there the weights are too large",
+        "lr_too_high": "there the units are alive at step 0",
+    },
 )
-def bad_bias_init(view: View) -> Finding | None:
+def _bad_bias_init(view: View) -> Finding | None:
     far = []
     for p in view.facts.params:
         if not p.name.endswith("bias") or p.init_mean is None or p.init_absmax is None:
@@ -160,16 +225,44 @@ def bad_bias_init(view: View) -> Finding | None:
     if not far:
         return None
     param = far[0][0]
-    found = [evidence(f"{param.name} starts at {param.init_mean:.3g} on average", 2.0, where=param.name, step=0)]
-    ill = [e for e in view.events if e.kind == EventType.ACTIVATION and e.before == "unknown" and e.after in ("dead", "saturated", "collapsed")]
+    found = [
+        evidence(
+            f"{param.name} starts at {param.init_mean:.3g} on average",
+            2.0,
+            where=param.name,
+            step=0,
+        )
+    ]
+    ill = [
+        e
+        for e in view.events
+        if e.kind == EventType.ACTIVATION
+        and e.before == "unknown"
+        and e.after in ("dead", "saturated", "collapsed")
+    ]
     if ill:
-        found.append(evidence(f"{ill[0].where} is {ill[0].after} from the first step on", 3.5, where=ill[0].where, step=ill[0].step))
+        found.append(
+            evidence(
+                f"{ill[0].where} is {ill[0].after} from the first step on",
+                3.5,
+                where=ill[0].where,
+                step=ill[0].step,
+            )
+        )
     negative = view.usual(view.module(param.module, m.ACT_NEGATIVE_UNITS), 3)
     if negative > 0.9 and not ill:
-        found.append(evidence(f"{negative:.0%} of the units of {param.module} are below zero for whole batches", 2.0, where=param.module))
+        found.append(
+            evidence(
+                f"{negative:.0%} of the units of {param.module} are below zero for whole batches",
+                2.0,
+                where=param.module,
+            )
+        )
     found.append(view.fails(2.0, 4.5))
     names = tuple(dict.fromkeys(p.module for p, _ in far))
-    return Finding(tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}.")
+    return Finding(
+        tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
+    )
 
 
 def spread_of(values: list[float]) -> float:

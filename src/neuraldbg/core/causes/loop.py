@@ -32,7 +32,7 @@ LEFT_OVER = 1e-3
     rivals={"lr_too_high": "the gradient at the start of backward is zero there"},
     references=("PyTorch tutorials: zeroing out gradients",),
 )
-def missing_zero_grad(view: View) -> Finding | None:
+def _missing_zero_grad(view: View) -> Finding | None:
     for index, left in view.record.each(Kind.OPTIMIZER, m.O_CARRIED):
         left = left.finite()
         if len(left) < 2:
@@ -45,7 +45,9 @@ def missing_zero_grad(view: View) -> Finding | None:
             f"when backward began, gradients of norm {np.median(left.values):.3g} were left over "
             f"from earlier steps, in {int(present.sum())} of {len(left)} looks"
         )
-        found: list[Evidence] = [evidence(text, 9.0, step=int(left.steps[0]), left=float(left.values[0]))]
+        found: list[Evidence] = [
+            evidence(text, 9.0, step=int(left.steps[0]), left=float(left.values[0]))
+        ]
         if growth > 3:
             found.append(evidence(f"they grew {growth:.3g}-fold over the run", 0.5))
         return Finding(
@@ -67,7 +69,7 @@ def missing_zero_grad(view: View) -> Finding | None:
     experiment="step after each backward",
     rivals={"params_not_optimized": "there the optimizer steps, on other parameters"},
 )
-def missing_optimizer_step(view: View) -> Finding | None:
+def _missing_optimizer_step(view: View) -> Finding | None:
     backwards, steps = view.count(m.N_BACKWARDS), view.count(m.N_STEPS)
     if backwards < 3 or steps > 0:
         return None
@@ -80,7 +82,9 @@ def missing_optimizer_step(view: View) -> Finding | None:
     skipped = view.note(m.N_SCALER)
     if skipped:
         found.append(evidence("a loss scaler is in use and skipped every step", 0.0))
-    return Finding(tuple(found), first_step=0, summary=f"No optimizer step in {backwards} backward passes.")
+    return Finding(
+        tuple(found), first_step=0, summary=f"No optimizer step in {backwards} backward passes."
+    )
 
 
 @cause(
@@ -100,7 +104,7 @@ def missing_optimizer_step(view: View) -> Finding | None:
         "frozen_params": "there requires_grad is False",
     },
 )
-def params_not_optimized(view: View) -> Finding | None:
+def _params_not_optimized(view: View) -> Finding | None:
     if not any(o.steps for o in view.facts.optimizers):
         return None
     reached = [p for p in view.facts.params if p.reached and p.requires_grad]
@@ -120,9 +124,13 @@ def params_not_optimized(view: View) -> Finding | None:
                 f"({names[0]} is kept where parameters() does not look)", 4.0, where=names[0])
         )  # fmt: skip
     if stale:
-        found.append(evidence(f"the optimizer holds {stale} parameters that no trained model has", 3.0))
+        found.append(
+            evidence(f"the optimizer holds {stale} parameters that no trained model has", 3.0)
+        )
     found.append(view.fails(1.5, 1.0))
-    return Finding(tuple(found), names, 0, f"{listed(names)} gets gradients but is in no optimizer.")
+    return Finding(
+        tuple(found), names, 0, f"{listed(names)} gets gradients but is in no optimizer."
+    )
 
 
 @cause(
@@ -139,7 +147,7 @@ def params_not_optimized(view: View) -> Finding | None:
     experiment="restore the path",
     rivals={"params_not_optimized": "there the gradient arrives, but no optimizer holds it"},
 )
-def broken_graph(view: View) -> Finding | None:
+def _broken_graph(view: View) -> Finding | None:
     absent = [
         p
         for p in view.facts.params
@@ -162,20 +170,40 @@ def broken_graph(view: View) -> Finding | None:
     ]  # fmt: skip
     if feeds:
         found.append(
-            evidence(f"{feeds[0]} runs in the forward pass before modules that do get gradients", 4.0, where=feeds[0])
+            evidence(
+                f"{feeds[0]} runs in the forward pass before modules that do get gradients",
+                4.0,
+                where=feeds[0],
+            )
         )
     if any(_quiet(view, p.module) for p in used):
-        found.append(evidence(f"{names[0]} was called in training, but without gradient recording", 3.5, where=names[0]))
+        found.append(
+            evidence(
+                f"{names[0]} was called in training, but without gradient recording",
+                3.5,
+                where=names[0],
+            )
+        )
     found.append(view.fails(1.0, 0.5))
     place = (*feeds, *(n for n in names if n not in feeds))
-    return Finding(tuple(found), place, 0, f"No gradient reaches {listed(place)}: the graph is cut behind it.")
+    return Finding(
+        tuple(found), place, 0, f"No gradient reaches {listed(place)}: the graph is cut behind it."
+    )
 
 
 def _called(view: View, module: str) -> bool:
     fact = view.record.module(module)
-    return fact is not None and (fact.order is not None or _quiet(view, module) or bool(
-        any(x.order is not None for x in view.facts.modules if module.startswith(x.name + ".") and x.name)
-    ))
+    return fact is not None and (
+        fact.order is not None
+        or _quiet(view, module)
+        or bool(
+            any(
+                x.order is not None
+                for x in view.facts.modules
+                if module.startswith(x.name + ".") and x.name
+            )
+        )
+    )
 
 
 def _quiet(view: View, module: str) -> bool:
@@ -193,18 +221,26 @@ def _feeds(view: View, module: str) -> bool:
     if fact is None or fact.order is None:
         return False
     reached = {p.module for p in view.facts.params if p.reached}
-    return any(x.order > fact.order for x in view.facts.modules if x.order is not None and x.name in reached)
+    return any(
+        x.order > fact.order
+        for x in view.facts.modules
+        if x.order is not None and x.name in reached
+    )
 
 
 @cause(
     "frozen_params",
     "Parameters that the task needs have requires_grad=False.",
     explains="not_learning plateau",
-    chain=("the parameters want no gradient", "only the rest can learn", "the rest cannot fit the task"),
+    chain=(
+        "the parameters want no gradient",
+        "only the rest can learn",
+        "the rest cannot fit the task",
+    ),
     repair="Set requires_grad_(True) on the layers that must learn.",
     experiment="unfreeze",
 )
-def frozen_params(view: View) -> Finding | None:
+def _frozen_params(view: View) -> Finding | None:
     called = {x.name for x in view.record.called()}
     frozen = [p for p in view.facts.params if not p.requires_grad and p.module in called]
     total = sum(p.numel for p in view.facts.params)
@@ -213,10 +249,16 @@ def frozen_params(view: View) -> Finding | None:
         return None
     names = modules_of(frozen)
     found = [
-        evidence(f"{share:.0%} of the parameters have requires_grad=False", 1.0 + 1.5 * share, where=names[0]),
+        evidence(
+            f"{share:.0%} of the parameters have requires_grad=False",
+            1.0 + 1.5 * share,
+            where=names[0],
+        ),
         view.fails(2.0, 4.0),
     ]
-    return Finding(tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters).")
+    return Finding(
+        tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters)."
+    )
 
 
 @cause(
@@ -228,7 +270,7 @@ def frozen_params(view: View) -> Finding | None:
     experiment="negate the loss",
     rivals={"lr_too_high": "there the loss falls at a smaller rate"},
 )
-def wrong_update_sign(view: View) -> Finding | None:
+def _wrong_update_sign(view: View) -> Finding | None:
     found = []
     align = [view.usual(view.param(p.name, m.P_ALIGN)) for p in view.weights]
     align = [a for a in align if math.isfinite(a)]
@@ -236,7 +278,11 @@ def wrong_update_sign(view: View) -> Finding | None:
         text = f"the updates point along the gradient (cosine with its negative {np.median(align):.2f})"
         found.append(evidence(text, 7.0))
     fact = view.loss
-    negated = fact is not None and fact.kind in ("cross_entropy", "mse", "bce", "bce_with_logits") and "Neg" in fact.ops[:2]
+    negated = (
+        fact is not None
+        and fact.kind in ("cross_entropy", "mse", "bce", "bce_with_logits")
+        and "Neg" in fact.ops[:2]
+    )
     if negated and view.path.last < 0:
         found.append(evidence("the loss is the negative of an error and falls below zero", 6.0))
     return Finding(tuple(found), first_step=0) if found else None

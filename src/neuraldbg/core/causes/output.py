@@ -1,19 +1,16 @@
-"""Faults where the model's output meets the loss."""
+"""Faults where the last activation meets the loss."""
 
 from __future__ import annotations
-
-import math
-
-import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.events import EventType
 from neuraldbg.core.facts import LossFact, ModuleFact
 from neuraldbg.core.view import View
 
 RECTIFIERS = frozenset({"Relu", "ReLU", "ReLU6", "Softplus", "Hardtanh"})
+
+
 REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
 
 
@@ -38,13 +35,17 @@ def last_module(view: View) -> ModuleFact | None:
     "output_activation_mismatch",
     "The last activation and the loss do not belong together.",
     explains="not_learning plateau slow vanishing dead",
-    chain=("the loss expects another kind of number than the last activation gives", "the range of the prediction is cut or squashed twice", "the gradient is weak or zero, and the target cannot be reached"),
+    chain=(
+        "the loss expects another kind of number than the last activation gives",
+        "the range of the prediction is cut or squashed twice",
+        "the gradient is weak or zero, and the target cannot be reached",
+    ),
     repair="Remove the last activation, or use the loss that expects it.",
     experiment="identity in its place",
     rivals={"wrong_loss": "there the activation is sound and the loss is not"},
     references=("PyTorch documentation of CrossEntropyLoss and BCEWithLogitsLoss",),
 )
-def output_activation_mismatch(view: View) -> Finding | None:
+def _output_activation_mismatch(view: View) -> Finding | None:
     fact = view.loss
     if fact is None:
         return None
@@ -53,7 +54,7 @@ def output_activation_mismatch(view: View) -> Finding | None:
         return None
     found.append(view.fails(1.0, 1.0))
     last = last_module(view)
-    where = (last.name,) if last is not None else ()
+    where: tuple[str, ...] = (last.name,) if last is not None else ()
     rectified = [x.name for x in view.record.called() if x.kind == last_activation(view)]
     where = tuple(rectified[-1:]) or where
     return Finding(tuple(found), where, 0, found[0].text[0].upper() + found[0].text[1:] + ".")
@@ -66,13 +67,28 @@ def _double(view: View, fact: LossFact) -> list[Evidence]:
     if fact.kind == "cross_entropy" and fact.prediction is not None:
         if last in ("softmax", "logsoftmax"):
             strength = 6.0 if last == "softmax" else 2.0
-            return [evidence(f"{last} is applied before a cross-entropy that applies it again", strength)]
+            return [
+                evidence(
+                    f"{last} is applied before a cross-entropy that applies it again", strength
+                )
+            ]
         if seen is not None and seen.sums_to_one:
-            return [evidence("the input of the cross-entropy already sums to one: it is a softmax's output", 5.5)]
+            return [
+                evidence(
+                    "the input of the cross-entropy already sums to one: it is a softmax's output",
+                    5.5,
+                )
+            ]
         if last in ("relu", "sigmoid", "tanh"):
             return [evidence(f"{last} cuts the logits before the cross-entropy", 3.5)]
     if fact.kind == "bce_with_logits":
-        bounded = seen is not None and seen.low is not None and seen.high is not None and seen.low >= 0 and seen.high <= 1
+        bounded = (
+            seen is not None
+            and seen.low is not None
+            and seen.high is not None
+            and seen.low >= 0
+            and seen.high <= 1
+        )
         if last in ("sigmoid", "softmax"):
             return [evidence(f"{last} is applied before a loss that applies a sigmoid itself", 6.0)]
         if last in ("relu",):
@@ -92,13 +108,23 @@ def _cut(view: View, fact: LossFact) -> list[Evidence]:
     top = float(high.values.max()) if len(high) else float("nan")
     if last in RECTIFIERS or (ran and ran[-1] in RECTIFIERS and last in ("", "CompiledFunction")):
         if floor < 0:
-            return [evidence(f"{last or ran[-1]} makes the prediction, so it cannot be negative, but targets go down to {floor:.3g}", 5.5)]
+            return [
+                evidence(
+                    f"{last or ran[-1]} makes the prediction, so it cannot be negative, but targets go down to {floor:.3g}",
+                    5.5,
+                )
+            ]
         if fact.kind in REGRESSION and _dead_output(view):
             return [evidence("ReLU makes the prediction and most of it is zero", 3.0)]
     if fact.kind in REGRESSION and last in ("Sigmoid", "Softmax", "Tanh"):
         bottom = -1.0 if last == "Tanh" else 0.0
         if top > 1.2 or floor < bottom - 0.2:
-            return [evidence(f"{last} bounds the prediction, but targets range from {floor:.3g} to {top:.3g}", 5.0)]
+            return [
+                evidence(
+                    f"{last} bounds the prediction, but targets range from {floor:.3g} to {top:.3g}",
+                    5.0,
+                )
+            ]
     return _inner_cut(view)
 
 
@@ -117,20 +143,34 @@ def _inner_cut(view: View) -> list[Evidence]:
     for x in tails:
         zero = view.usual(view.module(x.name, m.ACT_ZERO))
         if zero > 0.3:
-            return [evidence(f"{x.name} is a ReLU at the very end of a head: {zero:.0%} of its output is cut to zero and gets no gradient", 4.0, where=x.name)]
+            return [
+                evidence(
+                    f"{x.name} is a ReLU at the very end of a head: {zero:.0%} of its output is cut to zero and gets no gradient",
+                    4.0,
+                    where=x.name,
+                )
+            ]
     return []
 
 
 def _is_tail(view: View, module: ModuleFact) -> bool:
     """The last child of a sequence with layers before it and no layer after it in the graph."""
     parent, _, own = module.name.rpartition(".")
-    siblings = [x for x in view.facts.modules if x.name.rpartition(".")[0] == parent and x.name != parent]
+    siblings = [
+        x for x in view.facts.modules if x.name.rpartition(".")[0] == parent and x.name != parent
+    ]
     if not own.isdigit() or not siblings or siblings[-1].name != module.name or len(siblings) < 3:
         return False
     given = view.usual(view.module(module.name, m.ACT_RMS), 5)
     for layer in view.layers:
         taken = view.usual(view.module(layer.name, m.IN_RMS), 5)
-        if layer.order is not None and module.order is not None and layer.order > module.order and abs(taken / given - 1) < 0.5:
+        if (
+            layer.order is not None
+            and module.order is not None
+            and layer.order > module.order
+            and given > 0
+            and abs(taken / given - 1) < 0.5
+        ):
             return False
     return bool(view.layers) and parent != ""
 
@@ -139,20 +179,42 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
     "wrong_loss",
     "The loss does not fit the task.",
     explains="not_learning plateau slow",
-    chain=("the loss measures something else than the task needs", "its gradient is weak or points elsewhere", "the model settles at a useless answer"),
+    chain=(
+        "the loss measures something else than the task needs",
+        "its gradient is weak or points elsewhere",
+        "the model settles at a useless answer",
+    ),
     repair="Use the loss of the task: cross-entropy for classes, MSE or L1 for quantities.",
     experiment="the fitting loss",
-    rivals={"output_activation_mismatch": "there the loss fits the task and the activation does not fit the loss"},
+    rivals={
+        "output_activation_mismatch": "there the loss fits the task and the activation does not fit the loss"
+    },
 )
-def wrong_loss(view: View) -> Finding | None:
+def _wrong_loss(view: View) -> Finding | None:
     fact = view.loss
     if fact is None or fact.kind not in REGRESSION or fact.target is None:
         return None
     target, found = fact.target, []
-    one_hot = target.integral and target.distinct == 2 and target.low == 0 and target.high == 1 and target.sums_to_one
+    one_hot = (
+        target.integral
+        and target.distinct == 2
+        and target.low == 0
+        and target.high == 1
+        and target.sums_to_one
+    )
     if one_hot and last_activation(view) == "Softmax":
-        found.append(evidence("a squared error compares softmax probabilities with one-hot classes: its gradient vanishes where it is wrong", 5.0))
-    elif target.integral and target.distinct is not None and 3 <= target.distinct <= 200 and "int" in str(target.dtype):
+        found.append(
+            evidence(
+                "a squared error compares softmax probabilities with one-hot classes: its gradient vanishes where it is wrong",
+                5.0,
+            )
+        )
+    elif (
+        target.integral
+        and target.distinct is not None
+        and 3 <= target.distinct <= 200
+        and "int" in str(target.dtype)
+    ):
         found.append(evidence(f"a squared error is taken on {target.distinct} class indices", 4.0))
     elif one_hot:
         found.append(evidence("a squared error is taken on one-hot classes", 2.5))
@@ -160,134 +222,3 @@ def wrong_loss(view: View) -> Finding | None:
         return None
     found.append(view.fails(2.0, 3.0))
     return Finding(tuple(found), (), 0, f"A {fact.kind} loss is used for classes.")
-
-
-@cause(
-    "loss_shape_broadcast",
-    "Prediction and target broadcast against each other in the loss.",
-    explains="not_learning plateau",
-    chain=("shapes (N, 1) and (N,) become (N, N)", "every prediction is compared with every target", "the best answer is one constant for all samples"),
-    repair="Give prediction and target the same shape (squeeze(-1) or unsqueeze(-1)).",
-    experiment="equal shapes",
-)
-def loss_shape_broadcast(view: View) -> Finding | None:
-    wide = [f for f in view.facts.losses if f.broadcast is not None]
-    if not wide or wide[0].broadcast is None:
-        return None
-    a, b = wide[0].broadcast
-    found = [evidence(f"shapes {a} and {b} meet at the loss and broadcast to a square", 7.5, where="loss", step=0)]
-    last = last_module(view)
-    where = _heads(view) or ((last.name,) if last else ())
-    return Finding(tuple(found), where, 0, f"Shapes {a} and {b} broadcast against each other in the loss.")
-
-
-def _heads(view: View) -> tuple[str, ...]:
-    """Layers with one output: those whose result can lose or gain a dimension."""
-    single = [x.name for x in view.layers if x.config.get("out_features") == 1]
-    return tuple(reversed(single))
-
-
-@cause(
-    "loss_reduction_scale",
-    "A summed or mis-scaled loss makes gradients too large or too small by about the batch size.",
-    explains="diverged nonfinite not_learning huge_updates exploding dead oscillating",
-    chain=("the loss is summed over the batch (or its terms are reduced differently)", "gradients scale with the batch size", "updates are too large, or one term drowns the other"),
-    repair="Reduce every term the same way: the mean over samples.",
-    experiment="mean reduction",
-    rivals={"lr_too_high": "there the loss is a mean and only the rate is off"},
-)
-def loss_reduction_scale(view: View) -> Finding | None:
-    fact = view.loss
-    if fact is None:
-        return None
-    found = _summed(view, fact) + _mixed(fact)
-    if not found:
-        return None
-    return Finding(tuple(found), (), 0, found[0].text[0].upper() + found[0].text[1:] + ".")
-
-
-def _summed(view: View, fact: LossFact) -> list[Evidence]:
-    if fact.reduction != "sum" or not fact.batch or fact.batch < 8 or "Div" in fact.ops[:3] or "Mul" in fact.ops[:2]:
-        return []
-    weight = 1.0 + 1.2 * math.log10(fact.batch / 8)
-    if view.adaptive:
-        weight -= 2.0
-    return [evidence(f"the loss is a sum over {fact.batch} samples", weight), view.fails(2.5, 5.0)]
-
-
-def _mixed(fact: LossFact) -> list[Evidence]:
-    """A mean next to a sum among the terms of one loss."""
-    head = fact.ops[:10]
-    if not head or head[0] != "Add":
-        return []
-    fused_mean = fact.kind in ("mse", "bce", "bce_with_logits", "l1") and fact.reduction == "mean"
-    if fused_mean and "Sum" in head and "Div" not in head[:6]:
-        return [evidence("one term of the loss is a mean over all entries, the other a sum over the batch", 5.0)]
-    return []
-
-
-@cause(
-    "nonfinite_operation",
-    "An operation of the user's own code makes a non-finite value from finite ones.",
-    explains="nonfinite",
-    chain=("a logarithm, root, division or exponential meets an input outside its range", "it gives NaN or infinity, or an infinite slope", "backward spreads it to every weight"),
-    repair="Clamp the input of that operation (log(x.clamp_min(1e-6)), sqrt(x + eps), exp(x.clamp(max=...))).",
-    experiment="clamp that input",
-    rivals={"nonfinite_input": "there the data already holds the non-finite value", "lr_too_high": "there the weights explode first"},
-)
-def nonfinite_operation(view: View) -> Finding | None:
-    first_bad = first_nonfinite(view)
-    if first_bad is None:
-        return None
-    hazards = [e for e in view.events if e.kind == EventType.NONFINITE and e.after == "hazard" and e.step <= first_bad + 1]
-    inputs = [s for name, s in view.record.each("batch", m.B_NONFINITE) if name.startswith("input") and s.values.max() > 0]  # type: ignore[arg-type]
-    found = []
-    if hazards:
-        e = hazards[0]
-        found.append(evidence(f"{e.metadata['operation']} near the loss: {e.metadata['trouble']} at step {e.step}", 5.5, where=e.where, step=e.step))
-    producer = _producer(view, first_bad)
-    if producer and not hazards:
-        found.append(evidence(f"{producer} gives a non-finite value from finite input at step {first_bad}", 3.0, where=producer, step=first_bad))
-    if not found:
-        return None
-    if inputs:
-        found.append(evidence("the input itself holds non-finite values", -6.0))
-    found.append(evidence(f"the loss or a gradient is not finite from step {first_bad} on", 1.5, step=first_bad))
-    exploded = _exploded_before(view, first_bad)
-    if exploded > 1:
-        found.append(evidence(f"updates were {exploded:.2g} of the weights before", -2.0))
-    where = _feeding(view)
-    return Finding(tuple(found), where, hazards[0].step if hazards else first_bad, found[0].text[0].upper() + found[0].text[1:] + ".")
-
-
-def first_nonfinite(view: View) -> int | None:
-    """The first step with a non-finite loss, gradient or activation."""
-    steps = [e.step for e in view.events if e.after == "nonfinite" and e.kind != EventType.DATA]
-    if view.path.nonfinite_step is not None:
-        steps.append(view.path.nonfinite_step)
-    return min(steps, default=None)
-
-
-def _producer(view: View, step: int) -> str | None:
-    """The first module, in order of execution, with finite input and non-finite output."""
-    for x in view.record.called():
-        out = view.module(x.name, m.ACT_NONFINITE).between(step, step)
-        into = view.module(x.name, m.IN_NONFINITE).between(step, step)
-        if len(out) and out.values[0] > 0:
-            return x.name if len(into) and into.values[0] == 0 else None
-    return None
-
-
-def _exploded_before(view: View, step: int) -> float:
-    tops = [s.between(0, step - 1).finite().values for s in (view.param(p.name, m.P_RATIO) for p in view.weights)]
-    values = [float(np.max(v[-3:])) for v in tops if len(v)]
-    return float(np.median(values)) if values else 0.0
-
-
-def _feeding(view: View) -> tuple[str, ...]:
-    """The layers nearest to the loss with the largest outputs: what the operation received."""
-    scored = []
-    for x in view.layers[-4:]:
-        high = view.module(x.name, m.ACT_ABSMAX).values[:3]
-        scored.append((float(np.nan_to_num(high, posinf=1e30).max()) if len(high) else 0.0, x.name))
-    return tuple(n for _, n in sorted(scored, reverse=True))

@@ -23,42 +23,64 @@ FP16_TINY = 6e-8  # smallest subnormal number of float16
     repair="Use bfloat16 or float32 for this layer, or scale the values down.",
     experiment="float32",
 )
-def half_precision_overflow(view: View) -> Finding | None:
+def _half_precision_overflow(view: View) -> Finding | None:
     if not _half(view):
         return None
-    peaks = {x.name: view.module(x.name, m.ACT_ABSMAX).finite().values for x in view.record.called()}
+    peaks = {
+        x.name: view.module(x.name, m.ACT_ABSMAX).finite().values for x in view.record.called()
+    }
     near = {n: float(v.max()) for n, v in peaks.items() if len(v) and v.max() > FP16_MAX / 4}
     if not near:
         return None
     name, top = max(near.items(), key=lambda item: item[1])
-    found = [evidence(f"{name} reaches {top:.3g}, float16 ends at 65504", 3.5, where=name), view.fails(2.5, 4.0)]
+    found = [
+        evidence(f"{name} reaches {top:.3g}, float16 ends at 65504", 3.5, where=name),
+        view.fails(2.5, 4.0),
+    ]
     return Finding(tuple(found), (name,), None, f"{name} overflows float16.")
 
 
 def _half(view: View) -> bool:
-    return view.note(m.N_AUTOCAST) == "float16" or any(p.dtype == "float16" for p in view.facts.params)
+    return view.note(m.N_AUTOCAST) == "float16" or any(
+        p.dtype == "float16" for p in view.facts.params
+    )
 
 
 @cause(
     "half_precision_underflow",
     "Gradients or optimizer constants are below the smallest float16 number.",
     explains="nonfinite not_learning vanishing frozen",
-    chain=("small numbers become zero in float16", "gradients are lost, or a division by a lost epsilon gives NaN", "the run stalls or turns NaN"),
+    chain=(
+        "small numbers become zero in float16",
+        "gradients are lost, or a division by a lost epsilon gives NaN",
+        "the run stalls or turns NaN",
+    ),
     repair="Scale the loss (torch.amp.GradScaler), keep float32 master weights, or raise eps to 1e-4.",
     experiment="loss scaling, float32",
 )
-def half_precision_underflow(view: View) -> Finding | None:
+def _half_precision_underflow(view: View) -> Finding | None:
     if not _half(view):
         return None
     found = []
     whole = any(p.dtype == "float16" for p in view.weights)
     eps = view.setting("eps")
     if whole and view.adaptive and eps < FP16_TINY:
-        found.append(evidence(f"eps {eps:g} is zero in float16, and the weights are float16: the step divides by zero", 6.0, step=0))
+        found.append(
+            evidence(
+                f"eps {eps:g} is zero in float16, and the weights are float16: the step divides by zero",
+                6.0,
+                step=0,
+            )
+        )
     zeros = [view.usual(view.module(x.name, m.GRAD_ZERO)) for x in view.layers]
     zeros = [z for z in zeros if math.isfinite(z)]
     if not view.note(m.N_SCALER) and zeros and max(zeros) > 0.5:
-        found.append(evidence(f"up to {max(zeros):.0%} of a layer's gradients are exactly zero, without loss scaling", 3.0))
+        found.append(
+            evidence(
+                f"up to {max(zeros):.0%} of a layer's gradients are exactly zero, without loss scaling",
+                3.0,
+            )
+        )
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))
@@ -69,11 +91,15 @@ def half_precision_underflow(view: View) -> Finding | None:
     "low_precision_update",
     "The weights are too coarse for the update.",
     explains="not_learning frozen plateau slow",
-    chain=("the update is smaller than half a unit in the last place of the weight", "rounding throws it away", "the weights do not move although the step is not zero"),
+    chain=(
+        "the update is smaller than half a unit in the last place of the weight",
+        "rounding throws it away",
+        "the weights do not move although the step is not zero",
+    ),
     repair="Keep the weights in float32 (mixed precision instead of .bfloat16()).",
     experiment="float32 weights",
 )
-def low_precision_update(view: View) -> Finding | None:
+def _low_precision_update(view: View) -> Finding | None:
     coarse = [p for p in view.weights if p.dtype in ("bfloat16", "float16")]
     if not coarse:
         return None
@@ -83,28 +109,50 @@ def low_precision_update(view: View) -> Finding | None:
         return None
     share = float(np.median(still))
     found = [
-        evidence(f"{share:.0%} of the {coarse[0].dtype} weights do not change in a step", float(np.clip(8.0 * (share - 0.5), -3.0, 3.5)), where=coarse[0].name),
+        evidence(
+            f"{share:.0%} of the {coarse[0].dtype} weights do not change in a step",
+            float(np.clip(8.0 * (share - 0.5), -3.0, 3.5)),
+            where=coarse[0].name,
+        ),
         view.fails(2.0, 2.5),
     ]
-    return Finding(tuple(found), tuple(p.name for p in coarse[:8]), 0, f"Updates are lost in the rounding of {coarse[0].dtype} weights.")
+    return Finding(
+        tuple(found),
+        tuple(p.name for p in coarse[:8]),
+        0,
+        f"Updates are lost in the rounding of {coarse[0].dtype} weights.",
+    )
 
 
 @cause(
     "clip_before_unscale",
     "Gradients are clipped while they still carry the loss scale.",
     explains="not_learning tiny_updates slow",
-    chain=("the loss scaler multiplies gradients by thousands", "clipping cuts them to the limit before they are divided again", "what is left of the update is the limit over the scale"),
+    chain=(
+        "the loss scaler multiplies gradients by thousands",
+        "clipping cuts them to the limit before they are divided again",
+        "what is left of the update is the limit over the scale",
+    ),
     repair="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
     experiment="unscale first",
     rivals={"excessive_clipping": "there no loss scale is involved"},
 )
-def clip_before_unscale(view: View) -> Finding | None:
+def _clip_before_unscale(view: View) -> Finding | None:
     clips = view.count(m.N_CLIP_BEFORE_UNSCALE)
     if not clips:
         return None
     scale = view.record.series(Kind.OPTIMIZER, "0", m.O_SCALE).median()
-    found = [evidence(f"{clips} times gradients were clipped before the loss scale ({scale:.3g}) was taken out", 6.0, step=0), view.fails(1.5, 1.5)]
-    return Finding(tuple(found), (), 0, f"Gradients are clipped while they carry the loss scale {scale:.3g}.")
+    found = [
+        evidence(
+            f"{clips} times gradients were clipped before the loss scale ({scale:.3g}) was taken out",
+            6.0,
+            step=0,
+        ),
+        view.fails(1.5, 1.5),
+    ]
+    return Finding(
+        tuple(found), (), 0, f"Gradients are clipped while they carry the loss scale {scale:.3g}."
+    )
 
 
 @cause(
@@ -114,12 +162,23 @@ def clip_before_unscale(view: View) -> Finding | None:
     chain=("parameters of the ranks drift apart", "averaged gradients fit none of them"),
     repair="Wrap the model in DistributedDataParallel and call the wrapper, not the module inside.",
 )
-def rank_divergence(view: View) -> Finding | None:
+def _rank_divergence(view: View) -> Finding | None:
     for name, series in view.record.each(Kind.RUN, m.R_RANK_SPREAD):
         good = series.finite()
         if len(good) and good.values.max() > 1e-5:
             step = int(good.steps[int(np.argmax(good.values > 1e-5))])
-            return Finding((evidence(f"the parameters of the ranks differ by {good.values.max():.3g} of their scale", 6.0, where=name, step=step),), (), step)
+            return Finding(
+                (
+                    evidence(
+                        f"the parameters of the ranks differ by {good.values.max():.3g} of their scale",
+                        6.0,
+                        where=name,
+                        step=step,
+                    ),
+                ),
+                (),
+                step,
+            )
     return None
 
 
@@ -127,16 +186,30 @@ def rank_divergence(view: View) -> Finding | None:
     "compiler_divergence",
     "The compiled model computes something else than the eager one.",
     explains="not_learning nonfinite diverged",
-    chain=("a compiled operator gives another result than its eager version", "all that follows differs"),
+    chain=(
+        "a compiled operator gives another result than its eager version",
+        "all that follows differs",
+    ),
     repair="Run that module eagerly (torch.compiler.disable) and report the operator.",
     experiment="eager",
 )
-def compiler_divergence(view: View) -> Finding | None:
+def _compiler_divergence(view: View) -> Finding | None:
     for name, series in view.record.each(Kind.MODULE, m.COMPILED_GAP):
         good = series.finite()
         if len(good) and good.values.max() > 1:
             step = int(good.steps[int(np.argmax(good.values > 1))])
-            return Finding((evidence(f"{name} differs from eager by {good.values.max():.3g} times the expected rounding", 6.0, where=name, step=step),), (name,), step)
+            return Finding(
+                (
+                    evidence(
+                        f"{name} differs from eager by {good.values.max():.3g} times the expected rounding",
+                        6.0,
+                        where=name,
+                        step=step,
+                    ),
+                ),
+                (name,),
+                step,
+            )
     return None
 
 
@@ -144,10 +217,14 @@ def compiler_divergence(view: View) -> Finding | None:
     "overfitting",
     "Training loss falls while evaluation loss rises.",
     explains="overfits",
-    chain=("the model fits the training samples themselves", "what it learnt does not hold for others", "the evaluation loss rises"),
+    chain=(
+        "the model fits the training samples themselves",
+        "what it learnt does not hold for others",
+        "the evaluation loss rises",
+    ),
     repair="Regularise (augmentation, weight decay, dropout), stop earlier, or use more data.",
 )
-def overfitting(view: View) -> Finding | None:
+def _overfitting(view: View) -> Finding | None:
     held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
     if len(held) < 4:
         return None
@@ -158,7 +235,14 @@ def overfitting(view: View) -> Finding | None:
         return None
     step = int(held.steps[best])
     found = [
-        evidence(f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {held.values[-1]:.3g}", min(3.0 + 4.0 * math.log10(rise), 6.0), step=step),
-        evidence(f"the training loss fell to {train.last:.3g}, {held.values[-1] / max(train.last, 1e-12):.3g} times below it", 2.0 if held.values[-1] > 1.5 * train.last else -2.0),
+        evidence(
+            f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {held.values[-1]:.3g}",
+            min(3.0 + 4.0 * math.log10(rise), 6.0),
+            step=step,
+        ),
+        evidence(
+            f"the training loss fell to {train.last:.3g}, {held.values[-1] / max(train.last, 1e-12):.3g} times below it",
+            2.0 if held.values[-1] > 1.5 * train.last else -2.0,
+        ),
     ]
     return Finding(tuple(found), (), step, f"The model overfits from step {step} on.")

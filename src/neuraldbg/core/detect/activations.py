@@ -75,7 +75,9 @@ def _events(
         quiet=ActivationHealth.HEALTHY,
         at_once=frozenset({ActivationHealth.NONFINITE}),
     ):
-        numbers = {key.removeprefix("act_"): float(s.values[change.index]) for key, s in others.items()}
-        value = float(rms.values[change.index])
-        step = int(rms.steps[change.index])
+        numbers = {
+            key.removeprefix("act_"): float(s.values[change.at]) for key, s in others.items()
+        }
+        value = float(rms.values[change.at])
+        step = int(rms.steps[change.at])
         yield event(EventType.ACTIVATION, name, step, change, rms=value, **numbers)

@@ -68,8 +68,8 @@ def _detect_gradient_transition(
         quiet=GradientHealth.HEALTHY,
         at_once=frozenset({GradientHealth.NONFINITE}),
     ):
-        step = int(series.steps[change.index])
-        value = float(series.values[change.index])
+        step = int(series.steps[change.at])
+        value = float(series.values[change.at])
         scale = largest.get(step, 0.0)
         yield event(EventType.GRADIENT, name, step, change, rms=value, largest=scale)
 

@@ -22,7 +22,7 @@ class Transition(NamedTuple):
 
     before: str
     after: str
-    index: int
+    at: int
 
 
 def transitions(

@@ -32,7 +32,7 @@ def updates(record: Record) -> Iterator[SemanticEvent]:
             continue
         states = [_state(ratio, still, i) for i in range(len(ratio))]
         for change in transitions(states, start=UpdateHealth.UNKNOWN, quiet=UpdateHealth.HEALTHY):
-            step, value = int(ratio.steps[change.index]), float(ratio.values[change.index])
+            step, value = int(ratio.steps[change.at]), float(ratio.values[change.at])
             yield event(EventType.UPDATE, param.name, step, change, ratio=value)
 
 

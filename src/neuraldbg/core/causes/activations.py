@@ -1,0 +1,216 @@
+"""Faults of the activations: squashing, missing, too few units."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.loop import listed
+from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.facts import ModuleFact
+from neuraldbg.core.view import DROPOUT, View, drop_probability
+
+SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
+
+
+NARROW = 4
+
+
+def gradient_profile(view: View) -> list[tuple[str, float]]:
+    """Early gradient scale at the output of each layer, in order of execution."""
+    out = []
+    for layer in view.layers:
+        value = view.usual(view.module(layer.name, m.GRAD_RMS), 10)
+        if math.isfinite(value) and value > 0:
+            out.append((layer.name, value))
+    return out
+
+
+@cause(
+    "saturating_activation",
+    "Stacked sigmoid or tanh activations squash the gradient.",
+    explains="vanishing saturated not_learning plateau",
+    chain=(
+        "each sigmoid passes at most a quarter of the gradient (a saturated tanh even less)",
+        "early layers get almost none",
+        "they do not learn",
+    ),
+    repair="Use ReLU (or GELU) between layers; keep a sigmoid only at the output.",
+    experiment="ReLU in their place",
+    rivals={"depth_without_normalization": "there the activations do not saturate"},
+    references=("Glorot and Bengio 2010", "Hochreiter 1991"),
+)
+def _saturating_activation(view: View) -> Finding | None:
+    order = view.record.called()
+    leaves = [x for x in order if x.leaf]
+    squashing = [x for x in leaves if x.kind in SQUASHING]
+    inner = [x for x in squashing if leaves and x is not leaves[-1]]
+    functional = _functional(view)
+    count = max(len(inner), functional)
+    if count < 2:
+        return None
+    profile = gradient_profile(view)
+    shrink = profile[-1][1] / profile[0][1] if len(profile) > 1 else 1.0
+    flat = [(x.name, view.usual(view.module(x.name, m.ACT_FLAT))) for x in inner]
+    flat = [f for f in flat if math.isfinite(f[1])]
+    first = inner[0].name if inner else (profile[0][0] if profile else "")
+    found = [
+        evidence(
+            f"{count} sigmoid or tanh activations lie between the layers",
+            min(0.5 + 0.25 * count, 2.0),
+            where=first,
+        )
+    ]
+    if shrink > 10:
+        found.append(
+            evidence(
+                f"the gradient shrinks {shrink:.3g}-fold from the last layer to the first",
+                min(1.2 * math.log10(shrink), 3.5),
+                where=profile[0][0],
+            )
+        )
+    else:
+        found.append(
+            evidence(f"the gradient keeps its scale through the layers (ratio {shrink:.2g})", -2.0)
+        )
+    if flat and max(f[1] for f in flat) > 0.5:
+        name, share = max(flat, key=lambda f: f[1])
+        found.append(
+            evidence(f"{share:.0%} of the values of {name} are in its flat region", 1.5, where=name)
+        )
+    found.append(_stuck(view))
+    names = tuple(x.name for x in inner) or tuple(n for n, _ in profile[:2])
+    return Finding(
+        tuple(found),
+        names,
+        0,
+        f"{count} stacked sigmoid/tanh activations squash the gradient {shrink:.2g}-fold.",
+    )
+
+
+def _functional(view: View) -> int:
+    """Sigmoid and tanh operations in the loss graph that are not modules."""
+    ops = list(view.loss.ops) if view.loss else []
+    return max(sum(op in ("Sigmoid", "Tanh") for op in ops) - 1, 0)
+
+
+def _stuck(view: View) -> Evidence:
+    """Failure that a loss stuck above its floor shows too, even below the chance level."""
+    return view.fails(2.0, 3.0)
+
+
+@cause(
+    "missing_nonlinearity",
+    "Linear layers follow each other with nothing between them.",
+    explains="not_learning plateau",
+    chain=(
+        "stacked linear layers are one linear layer",
+        "the model can only fit a linear function",
+        "the loss stalls at the linear optimum",
+    ),
+    repair="Insert a non-linear activation (ReLU, GELU) between the linear layers.",
+    experiment="insert ReLU",
+    rivals={
+        "insufficient_capacity": "there the activations are present, but the layers are too narrow"
+    },
+)
+def _missing_nonlinearity(view: View) -> Finding | None:
+    chain = _linear_chain(view)
+    hidden = [x for x in view.layers if not x.kind.startswith("Embedding")]
+    if len(chain) < 2 or len(chain) < len(hidden):
+        return None
+    text = f"{listed(tuple(x.name for x in chain))} follow each other: each receives exactly what the one before gave"
+    found = [
+        evidence(text, 3.0 + 0.5 * min(len(chain), 4), where=chain[0].name),
+        view.fails(2.0, 3.0),
+    ]
+    names = tuple(x.name for x in chain)
+    parents = tuple(dict.fromkeys(n.rpartition(".")[0] for n in names if "." in n))
+    return Finding(
+        tuple(found),
+        names + parents,
+        0,
+        f"There is no non-linearity between {names[0]} and {names[-1]}.",
+    )
+
+
+def _linear_chain(view: View) -> list[ModuleFact]:
+    """The longest run of linear layers that feed each other directly."""
+    drops = {0.0, *(drop_probability(x) for x in view.kinds(DROPOUT))}
+    best: list[ModuleFact] = []
+    run: list[ModuleFact] = []
+    for x in view.layers:
+        direct = bool(run) and _direct(view, run[-1], x, drops)
+        run = [*run, x] if direct else [x] if x.kind == "Linear" else []
+        best = max(best, run, key=len)
+    return best
+
+
+def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float]) -> bool:
+    """Whether the input of one layer is the output of another, up to dropout.
+
+    Dropout leaves the share p of zeros and scales the rest by 1 / (1 - p), so the root
+    mean square grows by 1 / sqrt(1 - p); a rectifier leaves zeros and shrinks it.
+    """
+    given = view.usual(view.module(giver.name, m.ACT_RMS), 5)
+    taken = view.usual(view.module(taker.name, m.IN_RMS), 5)
+    zeros = view.usual(view.module(taker.name, m.IN_ZERO), 5)
+    if not (given > 0 and taken > 0):
+        return False
+    if zeros == 0:
+        return abs(taken / given - 1) < 1e-4
+    dropped = any(abs(zeros - p) < 0.05 for p in drops if p > 0)
+    return dropped and abs(taken / given * math.sqrt(1 - zeros) - 1) < 0.05
+
+
+@cause(
+    "insufficient_capacity",
+    "Too few units, or a bottleneck, for the task.",
+    explains="plateau not_learning",
+    chain=(
+        "a layer has too few units for what must pass through it",
+        "gradients and updates are healthy",
+        "the loss settles at a high floor",
+    ),
+    repair="Widen the narrowest hidden layer.",
+    experiment="widen",
+    rivals={"missing_nonlinearity": "there a non-linearity is missing"},
+)
+def _insufficient_capacity(view: View) -> Finding | None:
+    hidden = [x for x in view.layers[:-1] if isinstance(x.config.get("out_features"), int)]
+    if not hidden:
+        return None
+    narrow = min(hidden, key=lambda x: int(x.config["out_features"] or 0))
+    width = int(narrow.config["out_features"] or 0)
+    given = int(narrow.config.get("in_features") or 0)
+    if width > NARROW or width >= given + 2:
+        return None
+    flat = _flat_end(view)
+    found = [
+        evidence(
+            f"{narrow.name} has only {width} units for {given} inputs",
+            4.5 - 0.7 * width,
+            where=narrow.name,
+        ),
+        evidence(
+            "the loss is flat over the last part of the run" if flat else "the loss still falls",
+            1.5 if flat else -1.5,
+        ),
+        view.fails(2.0, 2.5),
+    ]
+    return Finding(
+        tuple(found), (narrow.name,), None, f"{narrow.name} with {width} units is too narrow."
+    )
+
+
+def _flat_end(view: View) -> bool:
+    values = view.path.series.finite().values
+    if len(values) < 20:
+        return False
+    half, tail = values[len(values) // 2 : 3 * len(values) // 4], values[-len(values) // 8 :]
+    return bool(
+        abs(np.median(half) - np.median(tail)) < 0.03 * abs(np.median(half)) + 2 * view.path.noise
+    )

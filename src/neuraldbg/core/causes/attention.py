@@ -1,0 +1,85 @@
+"""Faults of attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.view import View
+
+
+@cause(
+    "unstable_attention",
+    "Attention logits grow until the softmax collapses to single entries.",
+    explains="not_learning diverged nonfinite vanishing huge_updates",
+    chain=(
+        "queries and keys grow",
+        "attention logits reach hundreds and the softmax becomes one-hot",
+        "its gradient vanishes and the loss spikes or stalls",
+    ),
+    repair="Normalise queries and keys (QK layer norm), or scale the logits by 1/sqrt(d).",
+    experiment="normalise q and k, or scale logits",
+    references=("Dehghani et al., Scaling ViT to 22B, 2023", "Zhai et al., entropy collapse, 2023"),
+)
+def _unstable_attention(view: View) -> Finding | None:
+    pairs = _query_key(view)
+    if not pairs:
+        return None
+    grown = [
+        (name, _product(view, q, k, last=False), _product(view, q, k, last=True))
+        for name, q, k in pairs
+    ]
+    grown = [g for g in grown if math.isfinite(g[2])]
+    if not grown:
+        return None
+    name, start, peak = max(grown, key=lambda g: g[2])
+    weight = float(np.clip(2.0 * math.log10(max(peak, 1e-9) / 20.0), -3.0, 4.0))
+    found = [
+        evidence(
+            f"query times key scale at {name} goes from {start:.3g} to {peak:.3g} (logits of that size make the softmax one-hot)",
+            weight,
+            where=name,
+        ),
+        view.fails(2.5, 4.0),
+    ]
+    return Finding(
+        tuple(found), (name,), 0, f"The attention logits of {name} grow to about {peak:.3g}."
+    )
+
+
+def _query_key(view: View) -> list[tuple[str, str, str]]:
+    """(attention module, query projection, key projection) by the usual names."""
+    names = {x.name for x in view.facts.modules}
+    out = []
+    for query, key in (
+        ("q", "k"),
+        ("to_q", "to_k"),
+        ("q_proj", "k_proj"),
+        ("query", "key"),
+        ("wq", "wk"),
+        ("W_q", "W_k"),
+        ("q_norm", "k_norm"),
+    ):
+        for name in names:
+            parent, _, last = name.rpartition(".")
+            other = f"{parent}.{key}" if parent else key
+            if last == query and other in names:
+                out.append((parent, name, other))
+    normed = {p for p, q, _ in out if q.endswith("q_norm")}
+    return [x for x in out if x[0] not in normed or x[1].endswith("q_norm")]
+
+
+def _product(view: View, query: str, key: str, *, last: bool) -> float:
+    def scale(name: str) -> float:
+        values = view.module(name, m.ACT_RMS).finite().values
+        if not len(values):
+            return float("nan")
+        return float(np.median(values[-20:])) if last else float(values[0])
+
+    width = next((x.config.get("out_features") for x in view.facts.modules if x.name == query), 64)
+    heads = 4.0
+    per_head = float(width or 64) / heads if isinstance(width, int) else 16.0
+    return scale(query) * scale(key) * math.sqrt(per_head)

@@ -1,0 +1,153 @@
+"""Faults of depth: plain deep stacks, tiny batches under normalisation, heavy dropout."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.activations import gradient_profile
+from neuraldbg.core.facts import ModuleFact
+from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_probability
+
+# Layers from which a plain stack counts as deep; He et al. (2015) see plain nets degrade
+# between 20 and 56, sigmoid stacks fail from about 5.
+DEEP = 8
+
+
+DROP_MUCH = 0.6
+
+
+@cause(
+    "depth_without_normalization",
+    "A deep plain stack has neither normalisation nor skip connections.",
+    explains="vanishing exploding not_learning collapsed plateau",
+    chain=(
+        "each layer scales the signal by a factor off one",
+        "over many layers the factor becomes a power",
+        "gradients or activations vanish or explode with depth",
+    ),
+    repair="Add normalisation between the blocks (BatchNorm, LayerNorm) or skip connections.",
+    experiment="add normalisation between blocks",
+    rivals={
+        "saturating_activation": "there the activations themselves are flat",
+        "init_too_small": "there the initial weights are off",
+    },
+    references=("He et al. 2015", "Ioffe and Szegedy 2015"),
+)
+def _depth_without_normalization(view: View) -> Finding | None:
+    layers = [x for x in view.layers if not x.kind.startswith("Embedding")]
+    if len(layers) < DEEP or view.kinds(NORMALISATION):
+        return None
+    ops = view.loss.ops if view.loss else ()
+    if sum(op == "Add" for op in ops) >= len(layers) // 3:
+        return None
+    profile = gradient_profile(view)
+    if len(profile) < DEEP:
+        return None
+    values = np.log10([v for _, v in profile])
+    slope = float(np.polyfit(np.arange(len(values)), values, 1)[0])
+    span = abs(slope) * len(values)
+    spread = _signal_span(view, layers)
+    found = [
+        evidence(
+            f"{len(layers)} layers in a row without normalisation or skip connection",
+            1.5,
+            where=layers[0].name,
+        ),
+        evidence(
+            f"the gradient changes by a factor of {10**span:.2g} over the depth",
+            float(np.clip(1.3 * (span - 1.5), -2.0, 3.0)),
+            where=profile[0][0],
+        ),
+        evidence(
+            f"the variation between samples changes {spread:.2g}-fold over the depth",
+            float(np.clip(math.log10(max(spread, 1e-9)) - 1.0, -0.5, 2.0)),
+        ),
+        view.fails(2.5, 5.0),
+    ]
+    return Finding(
+        tuple(found),
+        tuple(x.name for x in layers),
+        0,
+        f"{len(layers)} plain layers without normalisation: the signal fades with depth.",
+    )
+
+
+def _signal_span(view: View, layers: list[ModuleFact]) -> float:
+    rms = [view.usual(view.module(x.name, m.ACT_RMS), 3) for x in layers]
+    rms = [x for x in rms if math.isfinite(x) and x > 0]
+    return max(rms) / min(rms) if rms else 1.0
+
+
+@cause(
+    "batchnorm_small_batch",
+    "Batch normalisation works on too few samples.",
+    explains="not_learning noisy",
+    chain=(
+        "the statistics of a batch come from a handful of values",
+        "they are mostly noise",
+        "training is noisy and evaluation differs from it",
+    ),
+    repair="Use larger batches, or GroupNorm or LayerNorm.",
+    experiment="larger batch, or another normalisation",
+)
+def _batchnorm_small_batch(view: View) -> Finding | None:
+    norms = [x for x in view.kinds(BATCHNORM) if x.training is not False]
+    size = view.batch("input", m.B_SIZE).median()
+    if not norms or not size <= 4:
+        return None
+    found = [
+        evidence(
+            f"{len(norms)} batch normalisations see batches of {size:.0f}",
+            4.0 - 0.7 * size + 1.0,
+            where=norms[0].name,
+        ),
+        view.fails(1.5, 2.0),
+    ]
+    return Finding(
+        tuple(found),
+        tuple(x.name for x in norms),
+        0,
+        f"Batch normalisation with batches of {size:.0f}.",
+    )
+
+
+@cause(
+    "excessive_dropout",
+    "Dropout removes the signal.",
+    explains="not_learning noisy",
+    chain=(
+        "most of the signal is dropped at random",
+        "what is left does not tell samples apart",
+        "the training loss stays high",
+    ),
+    repair="Lower the drop probability to 0.1-0.5.",
+    experiment="p = 0.1",
+)
+def _excessive_dropout(view: View) -> Finding | None:
+    heavy = [
+        x
+        for x in view.kinds(DROPOUT)
+        if drop_probability(x) >= DROP_MUCH and x.training is not False
+    ]
+    if not heavy:
+        return None
+    worst = max(heavy, key=drop_probability)
+    kept = math.prod(1 - drop_probability(x) for x in heavy)
+    found = [
+        evidence(
+            f"{worst.name} drops {drop_probability(worst):.0%} of its input (all together keep {kept:.1%})",
+            min(1.0 + 1.8 * -math.log10(max(kept, 1e-4) / 0.4), 5.0),
+            where=worst.name,
+        ),
+        view.fails(2.0, 4.0),
+    ]
+    return Finding(
+        tuple(found),
+        tuple(x.name for x in heavy),
+        0,
+        f"{worst.name} drops {drop_probability(worst):.0%} of the signal.",
+    )

@@ -1,0 +1,213 @@
+"""Faults of the input: scale, missing values, outliers, change."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.view import View
+
+LARGE_FEATURE = 10.0
+
+
+@cause(
+    "unnormalized_input",
+    "Raw features with large or very unequal scales enter the model.",
+    explains="not_learning diverged nonfinite initial_loss saturated dead oscillating huge_updates exploding plateau",
+    chain=(
+        "some features are orders of magnitude larger than others",
+        "the first layer saturates or its gradient explodes",
+        "no learning rate suits all weights",
+    ),
+    repair="Standardise the input: subtract the mean and divide by the standard deviation of each feature.",
+    experiment="standardise the input",
+    rivals={
+        "init_too_large": "there the input is fine and the weights are large",
+        "lr_too_high": "there the input is fine",
+    },
+    references=("LeCun et al., Efficient BackProp, 1998",),
+)
+def _unnormalized_input(view: View) -> Finding | None:
+    best = None
+    for name, series in view.record.each(Kind.BATCH, m.B_FEATURE_RMS):
+        if name.startswith("input") and (best is None or series.median() > best[1]):
+            best = (name, series.median())
+    if best is None or not best[1] > LARGE_FEATURE:
+        return None
+    name, scale = best
+    spread = view.batch(name, m.B_FEATURE_SPREAD).median()
+    found = [
+        evidence(
+            f"the largest feature of {name} has a scale of {scale:.3g}",
+            min(1.5 + 1.2 * math.log10(scale / LARGE_FEATURE), 4.0),
+            where=name,
+            step=0,
+        )
+    ]
+    if spread > 20:
+        found.append(evidence(f"it is {spread:.3g} times that of a typical feature", 1.0))
+    found.append(view.fails(2.5, 4.0))
+    first = view.layers[0].name if view.layers else "input"
+    return Finding(
+        tuple(found),
+        (first,),
+        0,
+        f"The input is not normalised: features of scale {scale:.3g} enter {first}.",
+    )
+
+
+@cause(
+    "nonfinite_input",
+    "The data holds NaN or infinite values.",
+    explains="nonfinite",
+    chain=(
+        "a batch brings a NaN or infinity",
+        "every sum it enters becomes non-finite",
+        "one backward pass spoils all weights",
+    ),
+    repair="Find and fill or drop the non-finite entries before training.",
+    experiment="drop the samples",
+    rivals={"nonfinite_operation": "there the data is finite"},
+)
+def _nonfinite_input(view: View) -> Finding | None:
+    for name, series in view.record.each(Kind.BATCH, m.B_NONFINITE):
+        bad = np.flatnonzero(series.values > 0)
+        if not len(bad):
+            continue
+        step, count = int(series.steps[bad[0]]), float(series.values[bad[0]])
+        found = [
+            evidence(
+                f"{name} holds {count:.0f} non-finite entries at step {step} ({len(bad)} of {len(series)} batches looked at)",
+                7.0,
+                where=name,
+                step=step,
+            )
+        ]
+        if view.trouble.kind == "nonfinite":
+            found.append(evidence("the loss is not finite from then on", 1.5))
+        return Finding(
+            tuple(found),
+            (name,),
+            step,
+            f"The {name} holds NaN or infinite values from step {step} on.",
+        )
+    return None
+
+
+@cause(
+    "outlier_batch",
+    "A few corrupted samples have huge values.",
+    explains="spiking nonfinite diverged",
+    chain=(
+        "a batch holds values far outside the usual range",
+        "its loss and gradient are huge",
+        "one step throws the weights away",
+    ),
+    repair="Find and drop or clip the outlying samples.",
+    experiment="skip these batches",
+)
+def _outlier_batch(view: View) -> Finding | None:
+    outlying = [e for e in view.events if e.after == "outlier"]
+    if not outlying:
+        return None
+    e = outlying[0]
+    size, usual = float(e.metadata["largest"] or 0), float(e.metadata["usual"] or 1)
+    found = [
+        evidence(
+            f"{e.where} reaches {size:.3g} at step {e.step}, usually {usual:.3g}",
+            min(2.0 + math.log10(size / usual), 5.0),
+            where=e.where,
+            step=e.step,
+        )
+    ]
+    spikes = [
+        x
+        for x in view.events
+        if x.after in ("spiking", "nonfinite", "diverging") and 0 <= x.step - e.step <= 3
+    ]
+    found.append(
+        evidence("the loss spikes right after", 2.5)
+        if spikes
+        else evidence("the loss does not react", -3.0)
+    )
+    return Finding(
+        tuple(found),
+        (e.where,),
+        e.step,
+        f"A batch at step {e.step} holds values {size / usual:.3g} times the usual.",
+    )
+
+
+@cause(
+    "degenerate_input",
+    "The input is constant, zeroed or repeated.",
+    explains="not_learning",
+    chain=("all samples look the same to the model", "nothing can be learnt from them"),
+    repair="Check the loading and preprocessing of the input.",
+)
+def _degenerate_input(view: View) -> Finding | None:
+    spread, size = (
+        view.batch("input", m.B_SAMPLE_STD).finite(),
+        view.batch("input", m.B_SIZE).median(),
+    )
+    if len(spread) < 3 or not size >= 2:
+        return None
+    if spread.median() > 1e-3:
+        return None
+    found = [
+        evidence(
+            f"the samples of a batch differ by {spread.median():.2g} of their scale",
+            5.0,
+            where="input",
+            step=0,
+        ),
+        view.fails(1.5, 2.0),
+    ]
+    return Finding(tuple(found), ("input",), 0, "All samples of a batch are (nearly) the same.")
+
+
+@cause(
+    "distribution_shift",
+    "The statistics of the data change within the run.",
+    explains="spiking diverged plateau",
+    chain=(
+        "the inputs change their mean or scale at some step",
+        "what was learnt before no longer fits",
+        "the loss rises",
+    ),
+    repair="Find out what changed in the data at that step.",
+)
+def _distribution_shift(view: View) -> Finding | None:
+    for metric, word in ((m.B_MEAN, "mean"), (m.B_STD, "spread")):
+        series = view.batch("input", metric).finite()
+        if len(series) < 40:
+            continue
+        at, strength = change_point(series.values)
+        noise = 1.4826 * float(np.median(np.abs(np.diff(series.values)))) + 1e-12
+        typical = view.batch("input", m.B_STD).median()
+        if strength > 12 * noise and strength > 0.3 * typical:
+            step = int(series.steps[at])
+            found = [
+                evidence(
+                    f"the {word} of the input moves by {strength:.3g} at step {step} ({strength / noise:.0f} times its noise)",
+                    4.5,
+                    where="input",
+                    step=step,
+                ),
+                view.fails(1.0, 4.0),
+            ]
+            return Finding(tuple(found), ("input",), step, f"The input changes at step {step}.")
+    return None
+
+
+def change_point(values: np.ndarray) -> tuple[int, float]:
+    """The split with the largest difference of medians, away from the ends."""
+    n = len(values)
+    places = range(n // 8, n - n // 8)
+    gaps = [abs(float(np.median(values[:i]) - np.median(values[i:]))) for i in places]
+    best = int(np.argmax(gaps))
+    return n // 8 + best, gaps[best]

@@ -1,0 +1,199 @@
+"""Faults of the targets: scale, noise, balance, order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.view import View
+
+MAJORITY = 0.9
+
+
+@cause(
+    "unscaled_targets",
+    "Regression targets have a scale far from the output's.",
+    explains="not_learning initial_loss slow huge_updates diverged exploding",
+    chain=(
+        "targets are orders of magnitude larger than what the model gives at first",
+        "the loss and its gradient are huge, or the bias needs the whole run to get there",
+    ),
+    repair="Standardise the targets (and undo it on the predictions).",
+    experiment="standardise the target",
+)
+def _unscaled_targets(view: View) -> Finding | None:
+    if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1", "custom"):
+        return None
+    scale = math.hypot(
+        view.batch("target", m.B_MEAN).median(), view.batch("target", m.B_STD).median()
+    )
+    if not scale > 20:
+        return None
+    found = [
+        evidence(
+            f"the targets have a scale of {scale:.3g}",
+            min(1.0 + 1.5 * math.log10(scale / 20), 4.5),
+            where="target",
+            step=0,
+        ),
+        view.fails(2.5, 3.0),
+    ]
+    return Finding(tuple(found), (), 0, f"The targets have a scale of {scale:.3g}.")
+
+
+@cause(
+    "label_noise",
+    "The labels are random, shifted or misaligned.",
+    explains="not_learning",
+    chain=(
+        "labels have nothing to do with the inputs",
+        "gradients of different batches do not agree",
+        "the loss stays at the entropy of the labels",
+    ),
+    repair="Check that sample k and label k belong together (sort both sides the same way).",
+    rivals={"lr_too_low": "there the updates are tiny"},
+)
+def _label_noise(view: View) -> Finding | None:
+    if view.trouble.kind != "not_learning" or not view.ratios or view.loss is None:
+        return None
+    typical = float(np.median(list(view.ratios.values())))
+    cosines = [view.usual(view.param(p.name, m.P_COSINE)) for p in view.weights]
+    cosines = [c for c in cosines if math.isfinite(c)]
+    if not cosines or not 3e-4 < typical < 0.1 or view.path.gain is None:
+        return None
+    agree = float(np.median(cosines))
+    found = [
+        view.fails(2.5, 5.0),
+        evidence(f"updates are sound ({typical:.2g} of the weights)", 0.7),
+        evidence(
+            f"gradients of successive batches hardly agree (cosine {agree:.2f})",
+            1.8 if abs(agree) < 0.15 else -1.5,
+        ),
+    ]
+    dead = any(
+        e.after in ("vanishing", "dead", "zero", "collapsed", "saturated", "absent")
+        for e in view.events
+    )
+    found.append(
+        evidence(
+            "no layer is dead, saturated or cut off" if not dead else "some layers are unhealthy",
+            0.8 if not dead else -2.0,
+        )
+    )
+    first = view.path.series.values[0]
+    near = view.path.chance is not None and abs(first / view.path.chance - 1) < 0.3
+    found.append(
+        evidence("the loss starts and stays at the entropy of the labels", 1.0 if near else -1.0)
+    )
+    return Finding(tuple(found), (), 0, "The labels seem unrelated to the inputs.")
+
+
+@cause(
+    "degenerate_targets",
+    "The targets are constant, or nearly so.",
+    explains="",
+    chain=(
+        "all targets are the same",
+        "a constant prediction is perfect",
+        "the loss drops at once and the model is useless",
+    ),
+    repair="Check the targets: a wrong dtype or a wrong column makes them constant.",
+)
+def _degenerate_targets(view: View) -> Finding | None:
+    std = view.batch("target", m.B_STD).finite()
+    distinct = view.batch("target", m.B_DISTINCT).finite()
+    low, high = view.batch("target", m.B_LOW).finite(), view.batch("target", m.B_HIGH).finite()
+    if len(std) < 3:
+        return None
+    scale = max(float(np.abs(high.values).max()), float(np.abs(low.values).max()), 1e-12)
+    if float(std.values.max()) <= 1e-6 * scale and float(np.ptp(low.values)) <= 1e-6 * scale:
+        found = [
+            evidence(
+                f"every target of {len(std)} batches is {low.values[0]:.3g}",
+                8.0,
+                where="target",
+                step=0,
+            )
+        ]
+        return Finding(tuple(found), ("target",), 0, f"All targets are {low.values[0]:.3g}.")
+    if (
+        len(distinct)
+        and float(distinct.values.max()) == 1
+        and len(distinct) > 5
+        and float(np.ptp(low.values)) == 0
+    ):
+        return Finding(
+            (evidence("every batch has one and the same label", 6.0, where="target"),),
+            ("target",),
+            0,
+        )
+    return None
+
+
+@cause(
+    "class_imbalance",
+    "One class dominates.",
+    explains="plateau",
+    chain=(
+        "most samples are of one class",
+        "predicting it always is nearly right",
+        "the others are never learnt",
+    ),
+    repair="Weight the classes (or sample them evenly).",
+    experiment="class weights",
+)
+def _class_imbalance(view: View) -> Finding | None:
+    majority = view.batch("target", m.B_MAJORITY).median()
+    distinct = view.batch("target", m.B_DISTINCT).median()
+    if not majority > MAJORITY or not 2 <= distinct <= 100:
+        return None
+    found = [
+        evidence(
+            f"{majority:.0%} of the labels of a batch are one class",
+            2.0 + 8.0 * (majority - MAJORITY),
+            where="target",
+        ),
+        view.fails(1.5, 1.0),
+    ]
+    return Finding(tuple(found), ("target",), 0, f"One class holds {majority:.0%} of the labels.")
+
+
+@cause(
+    "unshuffled_data",
+    "Batches come in the order of the classes.",
+    explains="not_learning oscillating spiking",
+    chain=(
+        "a batch holds one class only",
+        "each step makes the model predict that class",
+        "it forgets the others",
+    ),
+    repair="Shuffle the training data (shuffle=True).",
+    experiment="shuffle",
+)
+def _unshuffled_data(view: View) -> Finding | None:
+    majority = view.batch("target", m.B_MAJORITY).finite()
+    mean = view.batch("target", m.B_MEAN).finite()
+    moves = view.batch("target", m.B_TRANSITIONS).median()
+    size = view.batch("target", m.B_SIZE).median()
+    if len(majority) < 10 or not size >= 4:
+        return None
+    between, within = float(mean.values.std()), view.batch("target", m.B_STD).median()
+    pure = majority.median()
+    if pure < 0.8 or between < 2 * max(within, 1e-9) / math.sqrt(size):
+        return None
+    found = [
+        evidence(
+            f"{pure:.0%} of the labels of a batch are one class, and the class changes from batch to batch",
+            5.0,
+            where="target",
+            step=0,
+        ),
+        evidence(
+            f"neighbouring samples differ in {moves:.0%} of the cases", 1.0 if moves < 0.1 else -1.0
+        ),
+        view.fails(1.5, 1.5),
+    ]
+    return Finding(tuple(found), ("target",), 0, "Batches come in the order of the classes.")

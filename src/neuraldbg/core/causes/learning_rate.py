@@ -1,0 +1,223 @@
+"""Faults of the learning rate: too high, too low, mistimed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.events import EventType
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.view import View
+
+# Update-to-weight ratios: 1e-3 is the usual advice for a whole run; with Adam at sound
+# rates the benchmark's healthy runs start at 5e-3 to 1e-1 and settle below.
+FAR_TOO_LARGE, TOO_LARGE, LARGE, SOUND = 1.0, 0.3, 0.12, 0.03
+
+
+TOO_SMALL = 3e-5
+
+
+# Rates that are usual for a kind of optimizer (defaults and textbook ranges).
+USUAL_ADAPTIVE = (5e-5, 1e-2)
+
+
+USUAL_PLAIN = (1e-3, 0.5)
+
+
+# Peak of the loss over its first value, soon after the start.
+JUMP = 1.5
+
+
+@cause(
+    "lr_too_high",
+    "The learning rate is beyond the stable range.",
+    explains="diverged nonfinite not_learning oscillating huge_updates dead exploding vanishing",
+    chain=(
+        "each update changes the weights by a large share of themselves",
+        "the loss overshoots its minimum instead of descending",
+        "units die or saturate, or the loss diverges",
+    ),
+    repair="Lower the learning rate tenfold (and again, until the loss falls from the start).",
+    experiment="scale every lr by 0.1, by 0.01",
+    rivals={
+        "missing_zero_grad": "there gradients are left over when backward begins",
+        "init_too_large": "there the first loss is far too high before any update",
+    },
+    references=("Goodfellow et al., Deep Learning, 8.3", "Cohen et al., Edge of stability, 2021"),
+)
+def _lr_too_high(view: View) -> Finding | None:
+    if not view.ratios or not len(view.lr):
+        return None
+    lr = float(view.lr.finite().values.max(initial=0.0))
+    name, ratio = max(view.ratios.items(), key=lambda item: item[1])
+    typical = float(np.median(list(view.ratios.values())))
+    found = [_ratio_evidence(name, ratio, typical), view.fails(2.0, 5.0)]
+    found += _rate_evidence(view, lr) + _jump_evidence(view) + _bulk_death(view)
+    summary = f"The learning rate {lr:.3g} is too high: early updates changed {name} by {ratio:.2g} of its size each step."
+    repair = f"Lower the learning rate from {lr:.3g} to about {lr / 10:.1g}, and again if the loss still does not fall."
+    return Finding(tuple(found), (name,), 0, summary, repair)
+
+
+def _ratio_evidence(name: str, ratio: float, typical: float) -> Evidence:
+    text = f"early updates are {ratio:.2g} of the weight at {name} (median over weights {typical:.2g}; about 1e-3 to 1e-2 is usual)"
+    for bound, weight in ((FAR_TOO_LARGE, 4.0), (TOO_LARGE, 3.0), (LARGE, 1.5), (SOUND, 0.0)):
+        if typical > bound:
+            return evidence(text, weight, where=name, ratio=ratio)
+    # One layer alone far above the others counts half.
+    return evidence(text, 1.0 if ratio > TOO_LARGE else -1.5, where=name, ratio=ratio)
+
+
+def _rate_evidence(view: View, lr: float) -> list[Evidence]:
+    low, high = USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN
+    kind = view.facts.optimizers[0].kind if view.facts.optimizers else "optimizer"
+    if lr > high:
+        weight = min(1.0 + math.log10(lr / high), 2.5)
+        return [
+            evidence(
+                f"lr {lr:.3g} is above the usual range of {kind} ({low:g} to {high:g})",
+                weight,
+                lr=lr,
+            )
+        ]
+    return []
+
+
+def _jump_evidence(view: View) -> list[Evidence]:
+    path = view.path
+    values = path.series.values
+    if len(values) < 3 or not math.isfinite(values[0]):
+        return []
+    early = values[1 : max(len(values) // 4, 4)]
+    if not np.isfinite(early).all():
+        return [
+            evidence(
+                "the loss is finite at first and not after a few updates",
+                1.0,
+                step=path.nonfinite_step,
+            )
+        ]
+    top = float(early.max())
+    if top > JUMP * values[0] > 0:
+        at = int(path.series.steps[1 + int(early.argmax())])
+        text = f"the loss jumped from {values[0]:.3g} to {top:.3g} at step {at}, after updates at this rate"
+        return [evidence(text, 1.5, step=at)]
+    return []
+
+
+def _bulk_death(view: View) -> list[Evidence]:
+    dead = [
+        e
+        for e in view.events
+        if e.kind == EventType.ACTIVATION
+        and e.after in ("dead", "collapsed")
+        and e.before == "healthy"
+    ]
+    if not dead:
+        return []
+    return [
+        evidence(
+            f"{dead[0].where} was healthy and died at step {dead[0].step}",
+            1.0,
+            where=dead[0].where,
+            step=dead[0].step,
+        )
+    ]
+
+
+@cause(
+    "lr_too_low",
+    "The learning rate is so small that nothing moves within the run.",
+    explains="not_learning tiny_updates slow",
+    chain=(
+        "gradients are healthy",
+        "each update is a vanishing share of the weight",
+        "the loss hardly falls",
+    ),
+    repair="Raise the learning rate tenfold (and again, until the loss falls clearly).",
+    experiment="scale every lr by 10, by 100",
+    rivals={"lr_schedule": "there the rate starts sound and collapses"},
+)
+def _lr_too_low(view: View) -> Finding | None:
+    if not view.ratios or not len(view.lr):
+        return None
+    lr = float(view.lr.finite().values.max(initial=0.0))
+    typical = float(np.median(list(view.ratios.values())))
+    low, _ = USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN
+    if lr <= 0 or typical > 10 * TOO_SMALL:
+        return None
+    weight = float(np.clip(1.0 + 1.5 * math.log10(TOO_SMALL / max(typical, 1e-12)), -1.0, 3.5))
+    found = [
+        evidence(
+            f"early updates are {typical:.2g} of the weights (about 1e-3 is usual)",
+            weight,
+            ratio=typical,
+        ),
+        view.fails(2.0, 5.0),
+    ]
+    if lr < low:
+        found.append(
+            evidence(
+                f"lr {lr:.3g} is below the usual range ({low:g} and more)",
+                min(1.0 + math.log10(low / lr), 3.0),
+            )
+        )
+    else:
+        found.append(evidence(f"lr {lr:.3g} itself is usual, so the gradients must be small", -2.5))
+    summary = f"The learning rate {lr:.3g} is too low: updates are {typical:.1g} of the weights."
+    repair = f"Raise the learning rate from {lr:.3g} to about {lr * 10:.1g}, and again if the loss still hardly falls."
+    return Finding(tuple(found), (), 0, summary, repair)
+
+
+@cause(
+    "lr_schedule",
+    "The schedule kills, raises or mistimes the learning rate.",
+    explains="plateau not_learning frozen tiny_updates diverged",
+    chain=(
+        "the scheduler changes the rate at the wrong time or too often",
+        "the rate is gone before the model has learnt",
+        "the loss stops falling",
+    ),
+    repair="Step the scheduler at the granularity it was built for (per optimizer step or per epoch), and check its length.",
+    experiment="hold lr at its initial or peak value; add a warm-up",
+    rivals={"lr_too_low": "there the rate is too low from the start"},
+)
+def _lr_schedule(view: View) -> Finding | None:
+    lr = view.lr.finite()
+    if len(lr) < 10 or lr.values.max() <= 0 or np.ptp(lr.values) == 0:
+        return None
+    peak = float(lr.values.max())
+    gone = lr.values < 0.01 * peak
+    after = gone & (np.arange(len(lr)) > int(lr.values.argmax()))
+    share = float(after.mean())
+    found = []
+    step = None
+    if share >= 0.2:
+        step = int(lr.steps[int(np.argmax(after))])
+        text = f"the rate fell from {peak:.3g} to under 1 % of it by step {step}: {share:.0%} of the run had no rate left"
+        found.append(evidence(text, 3.0 + 3.0 * share, step=step, share=share))
+    found += _mistimed(view, len(lr))
+    grown = float(lr.values[-1] / max(lr.values[0], 1e-30))
+    if grown > 10 and view.trouble.kind in ("diverged", "nonfinite"):
+        found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 4.0))
+    if not found:
+        return None
+    found.append(view.fails(1.0, 1.0))
+    return Finding(
+        tuple(found),
+        (),
+        step,
+        f"The learning rate schedule leaves {lr.values[-1]:.2g} of {peak:.2g} at the end.",
+    )
+
+
+def _mistimed(view: View, steps: int) -> list[Evidence]:
+    for _, series in view.record.each(Kind.OPTIMIZER, m.O_SCHEDULED):
+        taken = float(series.values[-1])
+        if taken > 1.5 * steps:
+            text = f"the scheduler took {taken:.0f} steps in {steps} optimizer steps"
+            return [evidence(text, 2.5)]
+    return []

@@ -1,0 +1,119 @@
+"""Non-finite values that the user's own operations make."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.events import EventType
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.view import View
+
+
+@cause(
+    "nonfinite_operation",
+    "An operation of the user's own code makes a non-finite value from finite ones.",
+    explains="nonfinite",
+    chain=(
+        "a logarithm, root, division or exponential meets an input outside its range",
+        "it gives NaN or infinity, or an infinite slope",
+        "backward spreads it to every weight",
+    ),
+    repair="Clamp the input of that operation (log(x.clamp_min(1e-6)), sqrt(x + eps), exp(x.clamp(max=...))).",
+    experiment="clamp that input",
+    rivals={
+        "nonfinite_input": "there the data already holds the non-finite value",
+        "lr_too_high": "there the weights explode first",
+    },
+)
+def _nonfinite_operation(view: View) -> Finding | None:
+    first_bad = first_nonfinite(view)
+    if first_bad is None:
+        return None
+    hazards = [
+        e
+        for e in view.events
+        if e.kind == EventType.NONFINITE and e.after == "hazard" and e.step <= first_bad + 1
+    ]
+    inputs = [
+        s
+        for name, s in view.record.each(Kind.BATCH, m.B_NONFINITE)
+        if name.startswith("input") and s.values.max() > 0
+    ]
+    found = []
+    if hazards:
+        e = hazards[0]
+        found.append(
+            evidence(
+                f"{e.metadata['operation']} near the loss: {e.metadata['trouble']} at step {e.step}",
+                5.5,
+                where=e.where,
+                step=e.step,
+            )
+        )
+    producer = _producer(view, first_bad)
+    if producer and not hazards:
+        found.append(
+            evidence(
+                f"{producer} gives a non-finite value from finite input at step {first_bad}",
+                3.0,
+                where=producer,
+                step=first_bad,
+            )
+        )
+    if not found:
+        return None
+    if inputs:
+        found.append(evidence("the input itself holds non-finite values", -6.0))
+    found.append(
+        evidence(
+            f"the loss or a gradient is not finite from step {first_bad} on", 1.5, step=first_bad
+        )
+    )
+    exploded = _exploded_before(view, first_bad)
+    if exploded > 1:
+        found.append(evidence(f"updates were {exploded:.2g} of the weights before", -2.0))
+    where = _feeding(view)
+    return Finding(
+        tuple(found),
+        where,
+        hazards[0].step if hazards else first_bad,
+        found[0].text[0].upper() + found[0].text[1:] + ".",
+    )
+
+
+def first_nonfinite(view: View) -> int | None:
+    """The first step with a non-finite loss, gradient or activation."""
+    steps = [e.step for e in view.events if e.after == "nonfinite" and e.kind != EventType.DATA]
+    if view.path.nonfinite_step is not None:
+        steps.append(view.path.nonfinite_step)
+    return min(steps, default=None)
+
+
+def _producer(view: View, step: int) -> str | None:
+    """The first module, in order of execution, with finite input and non-finite output."""
+    for x in view.record.called():
+        out = view.module(x.name, m.ACT_NONFINITE).between(step, step)
+        into = view.module(x.name, m.IN_NONFINITE).between(step, step)
+        if len(out) and out.values[0] > 0:
+            return x.name if len(into) and into.values[0] == 0 else None
+    return None
+
+
+def _exploded_before(view: View, step: int) -> float:
+    tops = [
+        s.between(0, step - 1).finite().values
+        for s in (view.param(p.name, m.P_RATIO) for p in view.weights)
+    ]
+    values = [float(np.max(v[-3:])) for v in tops if len(v)]
+    return float(np.median(values)) if values else 0.0
+
+
+def _feeding(view: View) -> tuple[str, ...]:
+    """The layers nearest to the loss with the largest outputs: what the operation received."""
+    scored = []
+    for x in view.layers[-4:]:
+        high = view.module(x.name, m.ACT_ABSMAX).values[:3]
+        scored.append((float(np.nan_to_num(high, posinf=1e30).max()) if len(high) else 0.0, x.name))
+    return tuple(n for _, n in sorted(scored, reverse=True))

@@ -1,0 +1,168 @@
+"""Faults of the optimizer's settings: decay, momentum, clipping, epsilon."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.view import View
+
+
+@cause(
+    "excessive_weight_decay",
+    "Weight decay outweighs the gradient.",
+    explains="not_learning plateau",
+    chain=(
+        "decay pulls the weights to zero faster than the gradient builds them",
+        "the output collapses to a constant",
+    ),
+    repair="Lower weight_decay (1e-4 to 1e-2 is usual).",
+    experiment="weight decay 0",
+)
+def _excessive_weight_decay(view: View) -> Finding | None:
+    decay = view.setting("weight_decay", 0.0)
+    if not decay > 0 or not view.weights:
+        return None
+    kind = view.facts.optimizers[0].kind
+    per_step = decay * view.setting("lr", 0.0) if kind in ("SGD", "AdamW") else decay
+    strong = 0.05 if kind == "SGD" else 0.5 if kind == "AdamW" else 0.03
+    shrunk = [_shrink(view, p.name) for p in view.weights]
+    shrunk = [x for x in shrunk if math.isfinite(x)]
+    pull = [
+        decay
+        * view.usual(view.param(p.name, m.P_WEIGHT))
+        / max(view.usual(view.param(p.name, m.P_GRAD)), 1e-30)
+        for p in view.weights
+    ]
+    pull = [x for x in pull if math.isfinite(x)]
+    if not shrunk or not pull:
+        return None
+    left, ratio = float(np.median(shrunk)), float(np.median(pull))
+    size = float(np.clip(2.5 * math.log10(decay / strong), -4.0, 3.5))
+    found = [evidence(f"weight_decay {decay:g} with {kind} (lr times decay {per_step:.2g})", size)]
+    if left < 0.7:
+        found.append(
+            evidence(f"the weights shrank to {left:.2g} of their start", 2.5 if left < 0.4 else 1.5)
+        )
+    else:
+        found.append(evidence(f"the weights kept {left:.2g} of their size", -2.0))
+    if kind != "AdamW" and ratio > 0.5:
+        found.append(evidence(f"the decay term is {ratio:.2g} of the gradient", 1.5))
+    found.append(view.fails(1.5, 1.5))
+    return Finding(
+        tuple(found), (), 0, f"weight_decay {decay:g} shrinks the weights faster than they learn."
+    )
+
+
+def _shrink(view: View, name: str) -> float:
+    values = view.param(name, m.P_WEIGHT).finite().values
+    return float(values[-1] / values[0]) if len(values) > 5 and values[0] > 0 else float("nan")
+
+
+@cause(
+    "excessive_momentum",
+    "Momentum is so high that the iterate overshoots.",
+    explains="oscillating diverged not_learning huge_updates",
+    chain=(
+        "steps keep their direction for hundreds of steps",
+        "the iterate overshoots and swings back slowly",
+    ),
+    repair="Use momentum 0.9 (beta1 0.9).",
+    experiment="momentum 0.9 / beta1 0.9",
+)
+def _excessive_momentum(view: View) -> Finding | None:
+    momentum = view.setting("momentum", view.setting("betas.0", 0.0))
+    if not momentum > 0.95:
+        return None
+    weight = float(np.clip(1.5 + 2.5 * math.log10(0.05 / max(1 - momentum, 1e-4)), 1.0, 5.0))
+    found = [
+        evidence(
+            f"momentum {momentum:g} averages over {1 / max(1 - momentum, 1e-9):.0f} steps", weight
+        ),
+        view.fails(2.0, 4.0),
+    ]
+    return Finding(tuple(found), (), 0, f"Momentum {momentum:g} overshoots.")
+
+
+@cause(
+    "excessive_clipping",
+    "Clipping scales every gradient down by orders of magnitude.",
+    explains="not_learning slow tiny_updates",
+    chain=(
+        "the norm before clipping is far above the limit at every step",
+        "the clipped gradient is a tiny fraction",
+        "the weights hardly move",
+    ),
+    repair="Raise the clipping limit to about the usual gradient norm, or remove clipping.",
+    experiment="no clipping",
+    rivals={
+        "clip_before_unscale": "there the gradients still carry the loss scale when they are clipped"
+    },
+)
+def _excessive_clipping(view: View) -> Finding | None:
+    norm = view.record.series(Kind.OPTIMIZER, "0", m.O_CLIP_NORM).finite()
+    limit = view.record.series(Kind.OPTIMIZER, "0", m.O_CLIP_LIMIT).median()
+    if len(norm) < 3 or not limit > 0:
+        return None
+    factor = float(np.quantile(norm.values, 0.2)) / limit
+    if factor < 10 or view.count(m.N_CLIP_BEFORE_UNSCALE):
+        return None
+    found = [
+        evidence(
+            f"the gradient norm is {factor:.3g} times the limit {limit:g} in four of five steps",
+            min(1.5 * math.log10(factor), 4.5),
+        ),
+        view.fails(2.0, 4.0),
+    ]
+    if view.adaptive:
+        found.append(
+            evidence("the optimizer rescales gradients, so constant clipping changes little", -3.0)
+        )
+    return Finding(
+        tuple(found),
+        (),
+        int(norm.steps[0]),
+        f"Clipping to {limit:g} leaves 1/{factor:.3g} of the gradient.",
+    )
+
+
+@cause(
+    "optimizer_misconfigured",
+    "Settings of the optimizer make its steps useless.",
+    explains="not_learning slow tiny_updates nonfinite",
+    chain=("eps or betas are far from sound", "the preconditioned step vanishes or goes stale"),
+    repair="Use the optimizer's default eps and betas.",
+    experiment="default settings",
+)
+def _optimizer_misconfigured(view: View) -> Finding | None:
+    eps, beta2 = view.setting("eps"), view.setting("betas.1", 0.999)
+    found = []
+    if view.adaptive and eps >= 1e-4:
+        grads = [
+            view.usual(view.param(p.name, m.P_GRAD)) / math.sqrt(p.numel) for p in view.weights
+        ]
+        grads = [g for g in grads if math.isfinite(g)]
+        rms = float(np.median(grads)) if grads else float("nan")
+        if rms > 0 and eps > 3 * rms:
+            weight = float(np.clip(2.0 + 1.5 * math.log10(eps / rms), 2.0, 5.0))
+            found.append(
+                evidence(
+                    f"eps {eps:g} is {eps / rms:.3g} times the gradient's scale and swallows it",
+                    weight,
+                )
+            )
+    if view.adaptive and (beta2 < 0.5 or beta2 > 0.99999):
+        found.append(evidence(f"beta2 {beta2:g} is far from sound", 3.0))
+    if not found:
+        return None
+    found.append(view.fails(2.0, 4.0))
+    return Finding(
+        tuple(found),
+        (),
+        0,
+        f"The optimizer's settings (eps {eps:g}, beta2 {beta2:g}) defeat its steps.",
+    )

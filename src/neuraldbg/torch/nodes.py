@@ -1,0 +1,64 @@
+"""Reading nodes of the autograd graph."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final
+
+from torch import Tensor
+
+# Autograd node -> kind of loss, for losses that torch computes in one operation.
+FUSED: Final = {
+    "NllLoss": "nll",
+    "NllLoss2D": "nll",
+    "NllLossNd": "nll",
+    "BinaryCrossEntropy": "bce",
+    "BinaryCrossEntropyWithLogits": "bce_with_logits",
+    "MseLoss": "mse",
+    "L1Loss": "l1",
+    "SmoothL1Loss": "smooth_l1",
+    "HuberLoss": "smooth_l1",
+    "CtcLoss": "ctc",
+    "MultiMarginLoss": "margin",
+    "MultilabelMarginLoss": "margin",
+    "SoftMarginLoss": "margin",
+}
+
+Node = Any
+
+
+def label(node: Node) -> str:
+    """The operation's name: `AddmmBackward0` -> `Addmm`."""
+    name: str = node.name().rpartition("::")[2]
+    return name.partition("Backward")[0] or name
+
+
+def walk(root: Node, limit: int) -> Iterator[Node]:
+    """Autograd nodes from `root` inwards, breadth first."""
+    queue, seen = deque([root]), {root}
+    while queue and limit > 0:
+        node = queue.popleft()
+        limit -= 1
+        yield node
+        for nearer, _ in node.next_functions:
+            if nearer is not None and nearer not in seen:
+                seen.add(nearer)
+                queue.append(nearer)
+
+
+def saved(node: Node, name: str) -> Tensor | None:
+    """A tensor that a node saved for backward, or None if it is gone."""
+    try:
+        value = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:
+        return None
+    return value if isinstance(value, Tensor) else None
+
+
+def shape(node: Node) -> tuple[int, ...] | None:
+    """Shape of what the node made in the forward pass."""
+    try:
+        return tuple(int(s) for s in node._input_metadata[0].shape)
+    except (AttributeError, IndexError, TypeError, RuntimeError):
+        return None

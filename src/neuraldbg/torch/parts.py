@@ -1,0 +1,81 @@
+"""The terms that a loss adds up, and how each was reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+from torch import Tensor
+
+from neuraldbg.core.facts import LossPart
+from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape
+
+PARTS: Final = 8  # terms described at most
+DEPTH: Final = 24  # scalar operations followed from the loss inwards
+FUSED_REDUCTION: Final = {1: "mean", 2: "sum"}
+
+
+def parts_of(root: Node) -> tuple[LossPart, ...]:
+    """The terms of a scalar loss, in the order they are added.
+
+    Args:
+        root: The autograd node of the loss.
+    """
+    return tuple(part for part, _ in zip(_walk(root, 1.0, DEPTH), range(PARTS), strict=False))
+
+
+def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
+    """Follow sums and scalings of scalars down to where entries are reduced."""
+    name = label(node)
+    inner = [n for n, _ in node.next_functions if n is not None and not hasattr(n, "variable")]
+    if depth == 0 or name in FUSED:
+        yield _reduced(node, factor)
+    elif name in ("Add", "Sub") and shape(node) == ():
+        for i, n in enumerate(inner):
+            negative = name == "Sub" and i == 1
+            yield from _walk(
+                n, None if factor is None else -factor if negative else factor, depth - 1
+            )
+    elif name in ("Mul", "Div", "Neg") and shape(node) == () and len(inner) == 1:
+        yield from _walk(inner[0], _scaled(node, name, factor), depth - 1)
+    else:
+        yield _reduced(node, factor)
+
+
+def _scaled(node: Node, name: str, factor: float | None) -> float | None:
+    if factor is None or name == "Neg":
+        return None if factor is None else -factor
+    other = saved(node, "other")
+    if not isinstance(other, Tensor) or other.numel() != 1:
+        return None
+    number = float(other)
+    if name == "Div":
+        return factor / number if number else math.inf
+    return factor * number
+
+
+def _reduced(node: Node, factor: float | None) -> LossPart:
+    name = label(node)
+    if name in FUSED:
+        size = saved(node, "self")
+        reduction = FUSED_REDUCTION.get(_code(node), "none")
+        return LossPart(FUSED[name], reduction, factor, 0 if size is None else size.numel())
+    if name in ("Mean", "Sum"):
+        given = _entries(node)
+        below = next((n for n, _ in node.next_functions if n is not None), None)
+        sums = name == "Mean" and below is not None and label(below) == "Sum"
+        return LossPart("custom", "mean_of_sums" if sums else name.lower(), factor, given)
+    return LossPart(name.lower(), "none", factor, math.prod(shape(node) or ()))
+
+
+def _code(node: Node) -> Any:  # noqa: ANN401 - an attribute of a C++ object
+    return getattr(node, "_saved_reduction", None)
+
+
+def _entries(node: Node) -> int:
+    sizes = getattr(node, "_saved_self_sym_sizes", None)
+    if sizes is not None:
+        return int(math.prod(int(s) for s in sizes))
+    below = next((n for n, _ in node.next_functions if n is not None), None)
+    return math.prod((shape(below) if below is not None else None) or ())
