@@ -31,7 +31,7 @@ docs: $(INSTALLED)  ## build the documentation; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(DOCS)
 
 bench: $(INSTALLED)  ## run every benchmark script in bench/
-	@for script in bench/*.py; do \
+	@for script in $$(grep -l __main__ bench/*.py); do \
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 

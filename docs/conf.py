@@ -20,13 +20,12 @@ project_copyright = "2026, NeuralDBG developers"
 version = release = neuraldbg.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["torch"]
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

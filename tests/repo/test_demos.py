@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from neuraldbg.core.causes import all_causes
 from neuraldbg.demos import char_gpt, digits_cnn
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,12 @@ def test_help_lists_every_fault(demo: object, capsys: pytest.CaptureFixture[str]
     assert stopped.value.code == 0
     for fault, text in demo.FAULTS.items():  # type: ignore[attr-defined]
         assert re.search(rf"^  {fault} +{re.escape(text)}$", shown, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("demo", DEMOS, ids=lambda demo: demo.__name__.rpartition(".")[2])
+def test_every_fault_is_the_id_of_a_cause(demo: object) -> None:
+    faults = set(demo.FAULTS)  # type: ignore[attr-defined]
+    assert faults - set(all_causes()) == {"none"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -89,7 +89,7 @@ def test_numpy_numbers_and_odd_settings_are_accepted() -> None:
         "int": np.int64(3),
         "float": np.float32("inf"),
         "long": np.longdouble(0.5),
-        "flag": np.bool_(True),  # noqa: FBT003
+        "flag": np.bool_(True),
         "odd": (1, 2),
     }
     read = codec.decode(RunFact, codec.encode(RunFact(id="r", notes=notes)), "run").notes

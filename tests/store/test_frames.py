@@ -34,7 +34,7 @@ def row(frame: Frame) -> Row:
 
 
 @pytest.mark.parametrize("stream", [STEP, LOOK])
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_rows_come_back_bit_for_bit(stream: str, data: st.DataObject) -> None:
     given_frames = [data.draw(frames(stream, step)) for step in range(data.draw(st.integers(0, 6)))]
@@ -50,7 +50,7 @@ def test_rows_come_back_bit_for_bit(stream: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("stream", [STEP, LOOK])
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_newly_present_values_win(stream: str, data: st.DataObject) -> None:
     first, second = data.draw(frames(stream, 7)), data.draw(frames(stream, 7))
@@ -76,7 +76,7 @@ def test_a_signalling_nan_is_a_nan_without_a_warning() -> None:
         assert block.values[1, 0] == 1.0
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(hnp.arrays(np.float64, 8, elements=st.floats()))
 def test_a_cast_invents_no_evidence(values: Numbers) -> None:
     block = stack(LOOK, [row(Frame(LOOK, 0, values, None))])

@@ -192,10 +192,11 @@ def test_a_read_only_folder(finished: Path, tmp_path: Path, state: str) -> None:
     if state == "kept log":  # closed, but a reader kept the log from being folded in
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
-    opened = [path.parent, *path.parent.parents]
-    modes = [(folder, stat.S_IMODE(folder.stat().st_mode)) for folder in opened[:-2]]
-    for folder, mode in modes[1:]:
-        folder.chmod(mode | 0o055)
+    above = path.parent.parents if os.geteuid() == 0 else []  # root becomes somebody else
+    modes = [(folder, stat.S_IMODE(folder.stat().st_mode)) for folder in [path.parent, *above]]
+    for folder, mode in modes:
+        if mode & 0o055 != 0o055:
+            folder.chmod(mode | 0o055)
     path.parent.chmod(0o555)
     try:
         result = subprocess.run(
@@ -207,7 +208,8 @@ def test_a_read_only_folder(finished: Path, tmp_path: Path, state: str) -> None:
         )
     finally:
         for folder, mode in modes:
-            folder.chmod(mode)
+            if stat.S_IMODE(folder.stat().st_mode) != mode:
+                folder.chmod(mode)
     assert result.stderr == ""
     assert result.stdout == ("100\n" if "crashed" in state else "50\n")
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("neuraldbg-*/r.ndbg"))  # noqa: S108

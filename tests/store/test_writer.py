@@ -61,11 +61,11 @@ def operations(draw: st.DrawFn) -> list[tuple[str, int, int, Any, Any]]:
     return made
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(operations(), st.booleans())
 def test_frames_come_back_as_they_went_in(
     made: list[tuple[str, int, int, Any, Any]],
-    flush: bool,  # noqa: FBT001
+    flush: bool,
 ) -> None:
     expected: dict[Channel, dict[int, float]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from neuraldbg.core.detect import extract
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
 from neuraldbg.core.events import SemanticEvent
@@ -18,6 +20,8 @@ FAILED = 0.5  # trouble from which the verdict is `failed` and not only `suspect
 HYPOTHESES = 6
 
 
+# Numbers of a run that exploded overflow in medians and means, too: infinity is the answer.
+@np.errstate(all="ignore")
 def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
     """Find out what is wrong with a run.
 
@@ -32,7 +36,7 @@ def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
     def failed(cause: str, error: Exception) -> None:
         gaps.append(Gap(f"cause {cause}", f"{type(error).__name__}: {error}"))
 
-    scored = [s for s in weigh_all(view, failed) if s.confidence >= REPORTED][:HYPOTHESES]
+    scored = _reportable(view, weigh_all(view, failed))
     hypotheses = tuple(_hypothesis(view, s) for s in scored)
     return Diagnosis(
         facts=replace(record.facts, gaps=tuple(gaps)),
@@ -44,6 +48,14 @@ def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
         overhead=record.facts.overhead,
         headline=_headline(view),
     )
+
+
+def _reportable(view: View, ranked: list[Scored]) -> list[Scored]:
+    """The hypotheses worth telling; of a run that broke down, at least the best guess."""
+    told = [s for s in ranked if s.confidence >= REPORTED][:HYPOTHESES]
+    if not told and ranked and view.trouble.kind in ("nonfinite", "diverged"):
+        return ranked[:1]
+    return told
 
 
 def merge(
@@ -82,7 +94,7 @@ def _hypothesis(view: View, scored: Scored) -> CausalHypothesis:
     )  # fmt: skip
     return CausalHypothesis(
         cause=cause.id,
-        confidence=round(scored.confidence, 4),
+        confidence=round(max(scored.confidence, REPORTED), 4),
         where=tuple(w for w in finding.where if w),
         first_step=finding.first_step,
         summary=finding.summary or cause.title,

@@ -174,7 +174,8 @@ class LossPart:
 
     Attributes:
         kind: As `LossFact.kind`, or the operation's name in lower case.
-        reduction: `mean`, `sum`, `mean_of_sums` (over features, then samples) or `none`.
+        reduction: `mean`, `sum`, `normalised_sum` (divided by a count), `mean_of_sums`
+            (over features, then samples) or `none`.
         factor: The constant it is multiplied by; None if that is not a constant.
         entries: Numbers that were reduced.
     """

@@ -79,9 +79,7 @@ def _blocks(a: SemanticEvent, b: SemanticEvent, order: dict[str, int]) -> Found:
     first, second = order.get(a.where), order.get(b.where)
     if first is None or second is None or not 0 <= first - second <= 2:
         return None
-    share = max(
-        float(a.metadata.get(k) or 0.0) for k in ("negative_units", "flat", "constant_units")
-    )
+    share = _share(a, "negative_units", "flat", "constant_units")
     return "blocks", share, f"{a.where} is {a.after} ({share:.0%}), so {b.where} gets no gradient"
 
 
@@ -103,9 +101,15 @@ def _reaches_loss(a: SemanticEvent, b: SemanticEvent, order: dict[str, int]) -> 
     if a.after == "nonfinite" and b.after == "nonfinite" and a.kind == EventType.ACTIVATION:
         return "reaches the loss", 1.0, f"the non-finite value of {a.where} reaches the loss"
     if a.kind == EventType.UPDATE and a.after == "huge" and b.after in ("diverging", "spiking"):
-        ratio = min(float(a.metadata.get("ratio") or 0.0), 1.0)
+        ratio = _share(a, "ratio")
         return "overshoots", ratio, f"updates of {a.where} ({ratio:.2g} of it) make the loss jump"
     return None
+
+
+def _share(event: SemanticEvent, *names: str) -> float:
+    """The largest of an event's numbers, at most 1; 0 where none is known."""
+    numbers = [x for n in names if isinstance(x := event.metadata.get(n), (int, float))]
+    return min(max((x for x in numbers if x > 0), default=0.0), 1.0)
 
 
 def trace(diagnosis: Diagnosis, event: str) -> list[Link]:

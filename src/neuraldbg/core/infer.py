@@ -16,6 +16,8 @@ from neuraldbg.core.causes import Cause, Finding, all_causes
 from neuraldbg.core.symptoms import Symptom, symptoms
 from neuraldbg.core.view import View
 
+# A cause whose evidence a certain cause upstream brings about is discounted by this much.
+YIELDS = 5.0
 # A later cause that explains no symptom of its own is discounted by this much.
 EXPLAINED_AWAY = 2.0
 # From this weight on, evidence is a direct sight of the fault, not a symptom of it.
@@ -37,7 +39,8 @@ class Scored:
     @property
     def confidence(self) -> float:
         """Probability that this is a cause of the failure."""
-        return 1.0 / (1.0 + math.exp(-SLOPE * self.score - OFFSET))
+        # The logistic function, in the form that no score overflows.
+        return 0.5 + 0.5 * math.tanh(0.5 * (SLOPE * self.score + OFFSET))
 
 
 def weigh_all(view: View, failed: Callable[[str, Exception], None]) -> list[Scored]:
@@ -52,20 +55,33 @@ def weigh_all(view: View, failed: Callable[[str, Exception], None]) -> list[Scor
     for cause in all_causes().values():
         try:
             finding = cause.weigh(view)
+            if finding is not None:
+                out.append(_score(cause, finding, seen))
         except Exception as error:
             failed(cause.id, error)
-            continue
-        if finding is not None:
-            out.append(_score(cause, finding, seen))
-    return explain_away(sorted(out, key=lambda s: (-s.score, s.cause.id)))
+    settled = yield_upstream(out)
+    return explain_away(sorted(settled, key=lambda s: (-s.score, s.cause.id)))
 
 
 def _score(cause: Cause, finding: Finding, seen: dict[str, Symptom]) -> Scored:
     explained = tuple(s for n, s in seen.items() if n in cause.explains)
     own = sum(e.weight for e in finding.evidence)
+    if not math.isfinite(own):
+        message = "its evidence has no finite weight"
+        raise ValueError(message)
     covered = sum(s.weight for s in explained)
     left = sum(s.weight for n, s in seen.items() if n not in cause.explains)
     return Scored(cause, finding, cause.prior + own + covered - 0.5 * left, explained)
+
+
+def yield_upstream(scored: list[Scored]) -> list[Scored]:
+    """Discount causes whose evidence another cause, further upstream, brings about."""
+    sure = {s.cause.id: s.confidence for s in scored}
+    out = []
+    for s in scored:
+        upstream = max((sure.get(c, 0.0) for c in s.cause.yields_to), default=0.0)
+        out.append(Scored(s.cause, s.finding, s.score - YIELDS * upstream, s.explained))
+    return out
 
 
 def explain_away(ranked: list[Scored]) -> list[Scored]:

@@ -40,6 +40,13 @@ class Series:
         keep = (self.steps >= first) & (self.steps <= last)
         return Series(self.steps[keep], self.values[keep])
 
+    def on(self, steps: Ints) -> Floats:
+        """The readings at certain steps; NaN where there is none."""
+        if not len(self):
+            return np.full(len(steps), np.nan)
+        at = np.minimum(np.searchsorted(self.steps, steps), len(self) - 1)
+        return np.where(self.steps[at] == steps, self.values[at], np.nan)
+
     def median(self) -> float:
         """Median of the finite readings; NaN if there is none."""
         values = self.finite().values

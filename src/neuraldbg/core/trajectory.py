@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Kind, LossFact
@@ -16,6 +17,7 @@ from neuraldbg.core.record import Floats, Record, Series
 EDGE: Final = 0.1
 EDGE_LOSSES: Final = 20
 FIRST_LOSSES: Final = 3
+WINDOWS: Final = 65_536  # windows of a running median that are copied at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +82,26 @@ def trajectory(record: Record, name: str = "loss") -> Trajectory:
 
 def running_median(values: Floats, half: int) -> Floats:
     """Median over a window of `2 * half + 1`, shorter at the ends."""
-    n = len(values)
-    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(n)])
+    n, width = len(values), 2 * half + 1
+    out = np.empty(n)
+    for i in (*range(min(half, n)), *range(max(n - half, min(half, n)), n)):
+        out[i] = np.median(values[max(0, i - half) : i + half + 1])
+    windows = sliding_window_view(values, width) if n >= width else np.empty((0, width))
+    for start in range(0, len(windows), WINDOWS):
+        part = windows[start : start + WINDOWS]
+        out[half + start : half + start + len(part)] = np.median(part, axis=1)
+    return out
 
 
 def chance_level(record: Record, name: str = "loss") -> float | None:
     """The loss of the best constant prediction, from the statistics of the targets."""
-    index = 0 if name == "loss" else int(name.rpartition(".")[2])
-    fact = next((f for f in record.facts.losses if f.index == index), None)
-    if fact is None or fact.reduction == "sum" or len(fact.parts) > 1:
+    index = "0" if name == "loss" else name.removeprefix("loss.")
+    fact = next((f for f in record.facts.losses if str(f.index) == index), None)
+    factor = 1.0 if fact is None or not fact.parts else fact.parts[0].factor
+    if fact is None or fact.reduction == "sum" or len(fact.parts) > 1 or factor is None:
         return None
-    return _chance(fact, record)
+    level = _chance(fact, record)
+    return level * factor if level is not None and factor > 0 else None
 
 
 def _chance(fact: LossFact, record: Record) -> float | None:

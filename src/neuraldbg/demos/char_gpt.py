@@ -147,7 +147,7 @@ def unigram_entropy(data: Tensor) -> float:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine down to a tenth: a factor of the peak."""
+    """The share of the peak rate: a linear warm-up, then a cosine down to a tenth."""
     if step < WARMUP:
         return (step + 1) / WARMUP
     done = (step - WARMUP) / max(1, steps - WARMUP)
@@ -248,7 +248,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run as a script."""
-    torch.set_num_threads(min(2, torch.get_num_threads()))
+    torch.set_num_threads(1)  # two gain little here, and lose much on a busy machine
     train(parse(argv))
 
 

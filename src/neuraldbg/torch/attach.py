@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuraldbg.core import metrics as m
-from neuraldbg.core.facts import RunFact
-from neuraldbg.torch.compile import unwrap
 from neuraldbg.torch.discover import owners, variable_name
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.loop import Watch
+from neuraldbg.torch.loss import leaves
 from neuraldbg.torch.monitor import new_run, note_gaps, open_writer
+from neuraldbg.torch.updates import held
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import Diagnosis
 
-FIRST_BACKWARDS = 8  # backward passes whose reach is checked for unknown models
+FIRST_BACKWARDS: Final = 8  # backward passes whose reach is checked for unknown models
 
 
 class ScriptWatch(Watch):
@@ -34,59 +34,39 @@ class ScriptWatch(Watch):
 
     _checked = 0
 
-    def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Watch the models whose parameters an optimizer takes."""
+    def name_of(self, model: nn.Module) -> str:
+        """The name that the script gave a model, else that of its class."""
+        return variable_name(model) or super().name_of(model)
 
-        def meet() -> None:
-            self.updates.know(optimizer)
-            self.find([p for g in optimizer.param_groups for p in g["params"]])
+    def _meet_optimizer(self, optimizer: Optimizer) -> None:
+        super()._meet_optimizer(optimizer)
+        self.find(held(optimizer))
 
-        self._guard("a new optimizer", meet)
+    def _compiling(self, target: object, backend: str | None) -> None:
+        if isinstance(target, nn.Module) and next(target.parameters(), None) is not None:
+            self.add_model(target)
+        # What a compiled function calls cannot be told: any model may be meant.
+        self.run = replace(self.run, compiled=True, backend=backend or self.run.backend)
+        super()._compiling(target, backend)
 
-    def compiling(self, target: object) -> None:
-        """Watch a model that is about to be compiled, before its first call."""
-        if isinstance(target, nn.Module):
-            self._guard("a compiled model", lambda: self._compiled(target))
-        else:
-            self.run = _compiled_run(self)
-
-    def _compiled(self, model: nn.Module) -> None:
-        self.run = _compiled_run(self)
-        if next(iter(model.parameters()), None) is not None:
-            self.add_root(model, self._prefix(model))
-
-    def backward_begins(self, tensors: list[Tensor]) -> None:
-        """Watch models that a backward pass reaches and nobody knew."""
+    def _backward(self, tensors: list[Tensor]) -> None:
         if self._checked < FIRST_BACKWARDS:
             self._checked += 1
-            self._guard("the reach of the loss", lambda: self._reach(tensors))
-        super().backward_begins(tensors)
+            self._reach(tensors)
+        super()._backward(tensors)
 
     def _reach(self, tensors: list[Tensor]) -> None:
-        from neuraldbg.torch.loss import leaves
-
+        """Watch models that a backward pass reaches and nobody knew."""
         reached = [p for t in tensors if t.grad_fn is not None for p in leaves(t.grad_fn)]
-        known = {id(p) for p in self.owned.params().values()}
-        unknown = [p for p in reached if id(p) not in known and isinstance(p, nn.Parameter)]
-        if unknown:
-            self.find(unknown)
+        self.find([p for p in reached if isinstance(p, nn.Parameter)])
 
     def find(self, params: list[Tensor]) -> None:
         """Watch the outermost models that own any of these parameters."""
         known = {id(p) for p in self.owned.params().values()}
-        if all(id(p) in known for p in params):
-            return
-        for model in owners(params):
-            self.add_root(model, self._prefix(model))
-
-    def _prefix(self, model: nn.Module) -> str:
-        """What to call a model if it turns out not to be the only one."""
-        model = unwrap(model)
-        return variable_name(model) or type(model).__name__
-
-
-def _compiled_run(watch: Watch) -> RunFact:
-    return replace(watch.run, compiled=True)
+        unknown = [p for p in params if id(p) not in known]
+        unknown = [p for p in unknown if self.owned.hidden_name(p) is None]
+        for model in owners(unknown) if unknown else ():
+            self.add_model(model)
 
 
 class Session:
@@ -117,7 +97,7 @@ class Session:
         if exception is not None:
             watch.notes[m.N_EXCEPTION] = f"{type(exception).__name__}: {exception}"[:500]
         watch.close(finished)
-        trained = watch.notes[m.N_BACKWARDS] > 0 or watch.notes[m.N_STEPS] > 0
+        trained = bool(watch.notes[m.N_BACKWARDS] or watch.notes[m.N_STEPS])
         if trained:
             note_gaps(watch, self._faults)
         try:

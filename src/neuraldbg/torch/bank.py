@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from neuraldbg.torch.measure import PEAKS, SUMS, Numbers
+from neuraldbg.torch.measure import PEAKS, SUMS, Number, Numbers
 
 Rows = NDArray[np.float64]
 LOWEST = float("-inf")
@@ -59,10 +59,14 @@ class DeviceBank:
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        self.sums = torch.zeros(rows, len(SUMS), device=device)
-        self.peaks = torch.full((rows, len(PEAKS)), LOWEST, device=device)
+        # Whatever the user's default device and dtype are.
+        self.sums = torch.zeros(rows, len(SUMS), device=device, dtype=torch.float32)
+        self.peaks = torch.full((rows, len(PEAKS)), LOWEST, device=device, dtype=torch.float32)
         pin = device.type == "cuda"
-        self._host = [torch.zeros(t.shape, pin_memory=pin) for t in (self.sums, self.peaks)]
+        self._host = [
+            torch.zeros(t.shape, device="cpu", dtype=torch.float32, pin_memory=pin)
+            for t in (self.sums, self.peaks)
+        ]
         self._arrived = torch.cuda.Event() if pin else None
 
     def add(self, row: int, sums: Numbers, peaks: Numbers) -> None:
@@ -71,15 +75,20 @@ class DeviceBank:
         self.peaks[row] = torch.maximum(self.peaks[row], self._line(peaks))
 
     def _line(self, numbers: Numbers) -> torch.Tensor:
-        line = [torch.as_tensor(n, dtype=torch.float32, device=self.sums.device) for n in numbers]
-        return torch.stack(line)
+        return torch.stack([self._number(n) for n in numbers])
+
+    def _number(self, number: Number) -> torch.Tensor:
+        if isinstance(number, torch.Tensor):
+            return number.float()
+        # Filled by the device itself: a copy from the host would wait for it.
+        return torch.full((), number, device=self.sums.device, dtype=torch.float32)
 
     def start_drain(self) -> None:
         """Begin the copy to the host and start afresh."""
         for host, held, empty in zip(
             self._host, (self.sums, self.peaks), (0.0, LOWEST), strict=True
         ):
-            host.copy_(held, non_blocking=True)
+            host.copy_(held, non_blocking=self._arrived is not None)
             held.fill_(empty)
         if self._arrived is not None:
             self._arrived.record()
@@ -97,25 +106,35 @@ class Ledger:
 
     Args:
         rows: How many rows.
+
+    Attributes:
+        calls: Calls of this step by row.
+        order: Rank of the first call by row.
+        blind: Rows that got tensors without numbers to look at.
     """
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.calls = [0] * rows
         self.order: dict[int, int] = {}
+        self.blind: set[int] = set()
         self._banks: dict[torch.device, HostBank | DeviceBank] = {}
         self._drained: list[HostBank | DeviceBank] = []
 
     def add(self, row: int, device: torch.device, sums: Numbers, peaks: Numbers) -> None:
         """Add one call's numbers to a row."""
-        self.calls[row] += 1
-        self.order.setdefault(row, len(self.order))
+        self.met(row)
         bank = self._banks.get(device)
         if bank is None:
             host = device.type == "cpu"
             bank = HostBank(self.rows) if host else DeviceBank(self.rows, device)
             self._banks[device] = bank
         bank.add(row, sums, peaks)
+
+    def met(self, row: int) -> None:
+        """Note a call; the first ones give the order of rows."""
+        self.calls[row] += 1
+        self.order.setdefault(row, len(self.order))
 
     def start_drain(self) -> list[int]:
         """Set this step's rows aside; returns the calls of each row."""

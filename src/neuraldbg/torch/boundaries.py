@@ -8,7 +8,8 @@ and the loss scaler. All lie outside compiled graphs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -20,12 +21,19 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from neuraldbg.torch.evaluation import LOSSES, is_evaluation
+from neuraldbg.torch.shield import disable, skip, skip_all
+from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap
+
 
 class Listener:
     """What can be heard; override what is needed. Implementations must not raise."""
 
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """A backward pass starts from these tensors."""
+
+    def backward_ended(self) -> None:
+        """The backward pass that began last has ended."""
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """An optimizer is about to update."""
@@ -39,18 +47,28 @@ class Listener:
     def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         """A loss scaler turned `loss` into `result`."""
 
+    def scaler_steps(self, optimizer: Optimizer) -> None:
+        """A loss scaler is about to let an optimizer update, or to skip that."""
+
+    def scaler_stepped(self, optimizer: Optimizer) -> None:
+        """A loss scaler has let an optimizer update, or has skipped that."""
+
+    def evaluated(self, loss: Tensor) -> None:
+        """A loss was computed that nobody can train on."""
+
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """An optimizer was constructed."""
 
     def scheduler_made(self, scheduler: LRScheduler) -> None:
         """A learning rate scheduler was constructed."""
 
-    def compiling(self, target: object) -> None:
+    def compiling(self, target: object, backend: str | None) -> None:
         """Something is about to be wrapped by `torch.compile`."""
 
 
 LISTENERS: Final[list[Listener]] = []
 _undo: list[Callable[[], None]] = []
+_wrappers: list[Callable[..., Any]] = []
 
 
 def listen(listener: Listener) -> None:
@@ -65,6 +83,7 @@ def ignore(listener: Listener) -> None:
     if listener in LISTENERS:
         LISTENERS.remove(listener)
     if not LISTENERS:
+        _wrappers.clear()
         while _undo:
             _undo.pop()()
 
@@ -75,17 +94,29 @@ def tell(event: str, *args: object) -> None:
         getattr(listener, event)(*args)
 
 
+def _step_begins(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    tell("step_begins", optimizer)
+
+
+def _step_ended(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    tell("step_ended", optimizer)
+
+
 def _install() -> None:
-    pre = register_optimizer_step_pre_hook(lambda opt, args, kwargs: tell("step_begins", opt))
-    post = register_optimizer_step_post_hook(lambda opt, args, kwargs: tell("step_ended", opt))
+    pre = register_optimizer_step_pre_hook(_step_begins)
+    post = register_optimizer_step_post_hook(_step_ended)
     _undo.extend((pre.remove, post.remove))
     _replace(torch.autograd, "backward", _backward)
     _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", _clip)
     _replace(torch.amp.GradScaler, "scale", _scale)
+    _replace(torch.amp.GradScaler, "step", _scaler_step)
     _replace(Optimizer, "__init__", functools.partial(_made, "optimizer_made"))
     _replace(LRScheduler, "__init__", functools.partial(_made, "scheduler_made"))
+    for name in LOSSES:
+        _replace(torch.nn.functional, name, _evaluated)
     _replace(torch, "compile", _compile)
     _replace(torch.nn.Module, "compile", _module_compile)
+    _hide()
 
 
 def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:  # noqa: ANN401
@@ -93,7 +124,16 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:  # noqa
     original = owner.__dict__.get(name)
     if original is None:
         return
-    ours = wrap(original)
+    wrapped = wrap(original)
+
+    @functools.wraps(original)
+    def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        # What the user compiles is left as it is.
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        return wrapped(*args, **kwargs)
+
+    _wrappers.extend((ours, wrapped))
     setattr(owner, name, ours)
 
     def undo() -> None:
@@ -104,32 +144,37 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:  # noqa
     _undo.append(undo)
 
 
+def _hide() -> None:
+    """Hide our functions from Dynamo, if it is there."""
+    if "torch._dynamo" in sys.modules:
+        skip(_wrappers)
+        disable((tell, _step_begins, _step_ended))
+        taps = (ModuleTap, InputTap, PredictionTap)
+        skip_all((*(tap.__call__ for tap in taps), ModuleTap.on_gradient))
+
+
 def _backward(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        tell("backward_begins", roots)
-        return original(tensors, *args, **kwargs)
+        if not isinstance(tensors, (Tensor, tuple)):
+            tensors = list(tensors)
+        roots = [tensors] if isinstance(tensors, Tensor) else tensors
+        tell("backward_begins", [t for t in roots if isinstance(t, Tensor)])
+        original(tensors, *args, **kwargs)
+        tell("backward_ended")
 
     return backward
 
 
 def _clip(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def clip(
-        parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any
-    ) -> None:  # noqa: ANN401, E501
-        if not isinstance(parameters, Tensor) and not isinstance(parameters, list):
-            parameters = list(parameters)
-        params: Iterable[Tensor] = [parameters] if isinstance(parameters, Tensor) else parameters
-        tell("clipped", list(params), float(max_norm), total_norm)
-        return original(parameters, max_norm, total_norm, *args, **kwargs)
+    def clip(parameters: Any, max_norm: float, total_norm: Tensor, *rest: Any, **more: Any) -> None:  # noqa: ANN401
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        tell("clipped", parameters, float(max_norm), total_norm)
+        original(parameters, max_norm, total_norm, *rest, **more)
 
     return clip
 
 
 def _scale(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def scale(self: Any, outputs: Any) -> Any:  # noqa: ANN401
         result = original(self, outputs)
         if isinstance(outputs, Tensor):
@@ -139,8 +184,27 @@ def _scale(original: Callable[..., Any]) -> Callable[..., Any]:
     return scale
 
 
+def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        tell("scaler_steps", optimizer)
+        result = original(self, optimizer, *args, **kwargs)
+        tell("scaler_stepped", optimizer)
+        return result
+
+    return step
+
+
+def _evaluated(original: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        result = original(*args, **kwargs)
+        if is_evaluation(result):
+            tell("evaluated", result)
+        return result
+
+    return loss
+
+
 def _made(event: str, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         original(self, *args, **kwargs)
         tell(event, self)
@@ -149,19 +213,24 @@ def _made(event: str, original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, A001
-        if model is not None:
-            tell("compiling", model)
-        return original(model, *args, **kwargs)
+    def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if model is not None and not kwargs.get("disable"):
+            tell("compiling", model, _name_of(kwargs.get("backend", "inductor")))
+        result = original(model, *args, **kwargs)
+        _hide()
+        return result
 
     return compile
 
 
 def _module_compile(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def compile(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, A001
-        tell("compiling", self)
+    def compile(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        if not kwargs.get("disable"):
+            tell("compiling", self, _name_of(kwargs.get("backend", "inductor")))
         return original(self, *args, **kwargs)
 
     return compile
+
+
+def _name_of(backend: object) -> str | None:
+    return backend if isinstance(backend, str) else getattr(backend, "__name__", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any, Final
 
@@ -12,10 +13,16 @@ INSIDE: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_modul
 PARALLEL: Final = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
 
+def inside(module: nn.Module) -> nn.Module | None:
+    """The user's own module, if this one is a wrapper around it."""
+    parts = module._modules  # TorchScript has a class of its own for it
+    return next((parts[k] for k in INSIDE if k in parts and parts[k] is not None), None)
+
+
 def unwrap(model: nn.Module) -> nn.Module:
     """The user's own module inside compiled and parallel wrappers."""
     while True:
-        inner = next((model._modules[k] for k in INSIDE if model._modules.get(k) is not None), None)
+        inner = inside(model)
         if inner is None and type(model).__name__ in PARALLEL:
             inner = model._modules.get("module")
         if inner is None:
@@ -45,23 +52,31 @@ def rearm(model: nn.Module) -> None:
     """
     if "torch._dynamo" not in sys.modules:
         return
-    from torch._dynamo.eval_frame import reset_code
+    from torch._dynamo.eval_frame import reset_code  # type: ignore[attr-defined]
 
     for code in {_code(type(m)) for m in model.modules()} - {None}:
         reset_code(code)
 
 
 def _code(kind: type[nn.Module]) -> Any:  # noqa: ANN401 - a code object, or None
-    return getattr(kind.forward, "__code__", None)
+    return getattr(inspect.getattr_static(kind, "forward", None), "__code__", None)
 
 
 def backend_of(model: nn.Module) -> str | None:
-    """The backend's name where the wrapper tells it."""
-    context = getattr(model, "dynamo_ctx", None)
-    callback = getattr(context, "callback", None)
+    """The backend's name, where the wrapper or the model compiled in place tells it."""
+    found = (_backend(callback) for m in model.modules() if (callback := _callback(m)) is not None)
+    return next((name for name in found if name is not None), None)
+
+
+def _callback(module: nn.Module) -> Any:  # noqa: ANN401 - an object of Dynamo's own
+    compiled = getattr(module, "_compiled_call_impl", None)
+    if compiled is not None:
+        return inspect.getclosurevars(compiled).nonlocals.get("callback")
+    return getattr(getattr(module, "dynamo_ctx", None), "callback", None)
+
+
+def _backend(callback: Any) -> str | None:  # noqa: ANN401
     for _ in range(8):
-        if callback is None:
-            return None
         name = getattr(callback, "compiler_name", None)
         if isinstance(name, str):
             return name

@@ -33,12 +33,20 @@ def table(value: Tensor) -> Tensor:
     return flat[:, ::stride].float()
 
 
+def is_readable(value: Tensor) -> bool:
+    """Whether a tensor has plain numbers to look at."""
+    plain = value.layout == torch.strided and not value.is_meta and not value.is_complex()
+    return plain and value.numel() > 0
+
+
 def batch_numbers(value: Tensor) -> Numbers:
     """Statistics of an input or target tensor, by metric name.
 
     Args:
         value: Any dtype, samples along the first dimension.
     """
+    if not is_readable(value):
+        return {}
     rows = table(value)
     good = rows[torch.isfinite(rows)]
     out = {
@@ -117,6 +125,8 @@ def label_numbers(value: Tensor) -> Numbers:
 
 def prediction_numbers(value: Tensor) -> Numbers:
     """Statistics of the model's output: does it tell samples apart at all?"""
+    if not is_readable(value):
+        return {}
     rows = table(value)
     return {
         m.L_PRED_MEAN: float(rows.mean()),
@@ -128,9 +138,11 @@ def prediction_numbers(value: Tensor) -> Numbers:
 
 def tensor_fact(value: Tensor) -> TensorFact:
     """Shape, dtype and range of a tensor at the loss."""
+    shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
+    if not is_readable(value):
+        return TensorFact(shape, dtype)
     rows = table(value)
     good = rows[torch.isfinite(rows)]
-    shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
     bad = int(_nonfinite(value))
     if good.numel() == 0:
         return TensorFact(shape, dtype, nonfinite=bad)
@@ -152,8 +164,9 @@ def _sums_to_one(value: Tensor) -> bool:
     if value.dim() < 2 or not value.is_floating_point():
         return False
     value = value.detach().float()
-    for dim in {1, value.dim() - 1}:
-        sums = value.sum(dim)
-        if value.shape[dim] > 1 and bool((value >= 0).all()):
-            return bool(((sums - 1).abs() < SUM_TOLERANCE).all())
-    return False
+    if not bool((value >= 0).all()):
+        return False
+    return any(
+        value.shape[dim] > 1 and bool(((value.sum(dim) - 1).abs() < SUM_TOLERANCE).all())
+        for dim in {1, value.dim() - 1}
+    )

@@ -1,22 +1,34 @@
-"""Finding the user's models: who owns these parameters?"""
+"""Finding the user's models and optimizers: who owns these parameters?"""
 
 from __future__ import annotations
 
 import gc
 import sys
 from collections.abc import Iterable
+from typing import TypeVar
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from neuraldbg.torch.compile import unwrap
 
+T = TypeVar("T")
 
-def living_modules() -> list[nn.Module]:
-    """Every module alive in the process.
+
+def living(kind: type[T]) -> list[T]:
+    """Every object of a class that is alive in the process.
 
     `type(x)` and not `isinstance`: the latter runs code of foreign objects.
     """
-    return [x for x in gc.get_objects() if issubclass(type(x), nn.Module)]
+    return [x for x in gc.get_objects() if issubclass(type(x), kind)]
+
+
+def optimizers_of(params: Iterable[Tensor]) -> list[Optimizer]:
+    """The optimizers that hold any of the parameters."""
+    wanted = {id(p) for p in params}
+    groups = ((o, g) for o in living(Optimizer) for g in getattr(o, "param_groups", ()))
+    found = (o for o, group in groups if any(id(p) in wanted for p in group["params"]))
+    return list({id(o): o for o in found}.values())
 
 
 def owners(params: Iterable[Tensor]) -> list[nn.Module]:
@@ -26,11 +38,15 @@ def owners(params: Iterable[Tensor]) -> list[nn.Module]:
     wrappers are looked through.
     """
     wanted = {id(p) for p in params}
-    alive = living_modules()
-    owning = [x for x in alive if any(id(p) in wanted for p in x.parameters())]
+    owning = [x for x in living(nn.Module) if any(id(p) in wanted for p in _own(x))]
     children = {id(c) for x in owning for c in x._modules.values() if c is not None}
     outermost = [unwrap(x) for x in owning if id(x) not in children]
     return list({id(x): x for x in outermost}.values())
+
+
+def _own(module: nn.Module) -> Iterable[Tensor]:
+    # A module whose class has not finished its constructor has no parameters yet.
+    return module.parameters() if "_modules" in vars(module) else ()
 
 
 def variable_name(model: nn.Module) -> str | None:

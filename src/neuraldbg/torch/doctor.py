@@ -30,7 +30,7 @@ def probe() -> dict[str, Outcome]:
 def _outcome(trial: Callable[[], None]) -> Outcome:
     try:
         trial()
-    except Exception as error:  # noqa: BLE001 - the outcome is the answer
+    except Exception as error:  # the outcome is the answer
         return f"{type(error).__name__}: {error}"
     return True
 
@@ -45,14 +45,15 @@ def _sees(*, backend: str | None, late: bool) -> None:
     from neuraldbg.torch.monitor import NeuralDbg
 
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    model = net if backend is None else torch.compile(net, backend=backend, fullgraph=True)
+    if backend is not None:
+        net.compile(backend=backend, fullgraph=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe.ndbg"
         if late:
-            _train(model, optimizer, 1)
-        with NeuralDbg(model, optimizer, strict=True, out=out):
-            _train(model, optimizer, STEPS)
+            _train(net, optimizer, 1)
+        with NeuralDbg(net, optimizer, strict=True, out=out):
+            _train(net, optimizer, STEPS)
         record = load_record(out)
     for metric in (m.ACT_RMS, m.GRAD_RMS):
         if len(record.series(Kind.MODULE, "0", metric)) != STEPS:

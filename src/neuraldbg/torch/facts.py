@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuraldbg.core.facts import ModuleFact, OptimizerFact, ParamFact, Scalar
-from neuraldbg.torch.compile import own_name
+from neuraldbg.torch.compile import inside, own_name
 
 # Settings of a module that say something about training.
 CONFIG: Final = (
-    "p in_features out_features in_channels out_channels kernel_size stride groups num_features "
-    "eps momentum affine track_running_stats negative_slope inplace hidden_size input_size "
-    "num_layers bidirectional dropout embed_dim num_heads normalized_shape num_embeddings "
-    "embedding_dim sparse dim nonlinearity"
-).split()
+    *("p", "dropout", "eps", "momentum", "affine", "track_running_stats", "normalized_shape"),
+    *("in_features", "out_features", "input_size", "hidden_size", "num_features"),
+    *("in_channels", "out_channels", "kernel_size", "stride", "groups", "dim"),
+    *("num_layers", "bidirectional", "nonlinearity", "negative_slope", "inplace"),
+    *("embed_dim", "num_heads", "num_embeddings", "embedding_dim", "sparse"),
+)
 ROWS: Final = 4_096  # rows of a weight that are compared for symmetry
 
 
@@ -54,18 +55,19 @@ def module_facts(
     """
     facts = []
     for name, module in model.named_modules():
-        leaf = next(module.children(), None) is None
+        if inside(module) is not None:
+            continue
+        own, quiet = own_name(name), unseen.get(name)
         facts.append(
             ModuleFact(
-                name=join(prefix, own_name(name)),
+                name=join(prefix, own),
                 kind=type(module).__name__,
-                leaf=leaf,
+                leaf=next(module.children(), None) is None,
                 order=order.get(name),
                 training=module.training,
                 calls=calls.get(name, 0),
-                config=config_of(module)
-                | ({"no_grad_calls": unseen[name]} if name in unseen else {}),
-                caller=join(prefix, own_name(name.rpartition(".")[0])) if name else None,
+                config=config_of(module) | ({"no_grad_calls": quiet} if quiet else {}),
+                caller=join(prefix, own.rpartition(".")[0]) if own else None,
             )
         )
     return facts
@@ -78,14 +80,15 @@ def join(prefix: str, name: str) -> str:
 
 def initial(param: Tensor) -> dict[str, Any]:
     """Statistics of a weight before its first update."""
-    value = param.detach().float()
+    value = param.detach()
+    value = (torch.view_as_real(value) if value.is_complex() else value).float()
     rms = float(value.square().mean().sqrt()) if value.numel() else 0.0
     return {
         "init_mean": float(value.mean()) if value.numel() else None,
         "init_rms": rms,
         "init_absmax": float(value.abs().max()) if value.numel() else None,
         "row_spread": _row_spread(value, rms),
-        "fan_in": value[0].numel() if value.dim() >= 2 else None,
+        "fan_in": param[0].numel() if param.dim() >= 2 and len(param) else None,
     }
 
 
@@ -133,14 +136,11 @@ def optimizer_fact(index: int, optimizer: Optimizer, known: set[int], steps: int
     )
 
 
-def membership(optimizers: Mapping[int, Optimizer]) -> dict[int, tuple[int, int]]:
-    """Id of each held parameter -> (optimizer, group)."""
-    return {
-        id(p): (i, g)
-        for i, optimizer in optimizers.items()
-        for g, group in enumerate(optimizer.param_groups)
-        for p in group["params"]
-    }
+def membership(index: int, optimizer: Optimizer) -> Iterator[tuple[Tensor, tuple[int, int]]]:
+    """Each parameter that an optimizer holds, with the numbers of optimizer and group."""
+    for g, group in enumerate(optimizer.param_groups):
+        for param in group["params"]:
+            yield param, (index, g)
 
 
 def param_fact(
@@ -155,7 +155,7 @@ def param_fact(
     """One parameter; the arguments are the fields of `ParamFact`."""
     return ParamFact(
         name=name,
-        shape=tuple(param.shape),
+        shape=() if torch.nn.parameter.is_lazy(param) else tuple(param.shape),
         dtype=str(param.dtype).removeprefix("torch."),
         requires_grad=param.requires_grad,
         optimizer=place[0] if place else None,

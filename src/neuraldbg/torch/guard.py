@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Final
 
 from neuraldbg.core.facts import Gap
 from neuraldbg.errors import ObservationWarning
 
-P = ParamSpec("P")
-R = TypeVar("R")
+MOST: Final = 256  # gaps kept; a fault whose text differs every time must not fill memory
 
 
 class Faults:
@@ -19,25 +18,27 @@ class Faults:
 
     Args:
         strict: Raise our own errors instead of recording them.
+
+    Attributes:
         on_gap: Called with each new gap.
     """
 
-    def __init__(
-        self, *, strict: bool = False, on_gap: Callable[[Gap], None] | None = None
-    ) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
-        self.on_gap = on_gap
+        self.on_gap: Callable[[Gap], None] | None = None
         self.gaps: list[Gap] = []
         self._warned = False
 
     def gap(self, what: str, why: str) -> None:
         """Note that something cannot be observed; the same gap is kept once."""
         gap = Gap(what, why)
-        if gap in self.gaps:
+        if gap in self.gaps or len(self.gaps) >= MOST:
             return
         self.gaps.append(gap)
         if self.on_gap is not None:
-            self.on_gap(gap)
+            # Called while another error of ours is dealt with: this one must not get out.
+            with contextlib.suppress(Exception):
+                self.on_gap(gap)
 
     def fault(self, what: str, error: Exception) -> None:
         """Record an error of ours; raises it again under `strict`."""
@@ -46,22 +47,13 @@ class Faults:
         self.gap(what, f"{type(error).__name__}: {error}")
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"NeuralDBG could not observe {what} ({type(error).__name__}: {error}). "
-                "Training goes on unchanged; the report lists what is missing.",
-                ObservationWarning,
-                stacklevel=2,
-            )
+            self._warn(what, error)
 
-    def guarded(self, what: str, fn: Callable[P, R]) -> Callable[P, R | None]:
-        """Wrap `fn` so that its exceptions become gaps."""
-
-        @functools.wraps(fn)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
-            try:
-                return fn(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - the promise is to let none through
-                self.fault(what, error)
-                return None
-
-        return call
+    def _warn(self, what: str, error: Exception) -> None:
+        text = (
+            f"NeuralDBG could not observe {what} ({type(error).__name__}: {error}). "
+            "Training goes on unchanged; the report lists what is missing."
+        )
+        # Where warnings are errors, this one would end the training.
+        with contextlib.suppress(ObservationWarning):
+            warnings.warn(text, ObservationWarning, stacklevel=3)

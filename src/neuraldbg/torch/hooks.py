@@ -7,15 +7,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
+from torch._C import _current_graph_task_id
+from torch.jit import ScriptModule
 
 from neuraldbg.torch.bank import Ledger
+from neuraldbg.torch.compile import inside
+from neuraldbg.torch.data import is_readable
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.measure import measure
-from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, Slot
+from neuraldbg.torch.taps import IN_GRAPH, InputTap, ModuleTap, PredictionTap, Slot
 
-# Containers whose output is their last child's own output: watching them adds nothing.
-TRANSPARENT: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+# Containers whose output is their last child's own output, and those that are never
+# called: watching them adds nothing.
+TRANSPARENT: Final = (
+    nn.Sequential,
+    nn.ModuleList,
+    nn.ModuleDict,
+    nn.ParameterList,
+    nn.ParameterDict,
+)
 CHANNELS_FIRST: Final = (
     nn.modules.conv._ConvNd,
     nn.modules.batchnorm._NormBase,
@@ -52,8 +64,9 @@ class Boundary:
 def boundaries(model: nn.Module) -> Iterator[Boundary]:
     """Every module boundary that is watched, in registration order."""
     axis: int | None = -1
+    skipped = _never_called(model)
     for name, module in model.named_modules():
-        if "parametrizations" in name.split(".") or isinstance(module, TRANSPARENT):
+        if "parametrizations" in name.split(".") or module in skipped:
             continue
         leaf = next(module.children(), None) is None
         if isinstance(module, CHANNELS_FIRST):
@@ -63,6 +76,17 @@ def boundaries(model: nn.Module) -> Iterator[Boundary]:
         own = axis if leaf or isinstance(module, CHANNELS_LAST) else None
         flat = FLAT_REGION.get(type(module))
         yield Boundary(name, module, own, flat, isinstance(module, READS_INPUT))
+
+
+def _never_called(model: nn.Module) -> set[nn.Module]:
+    """Modules without a call worth a look: containers, wrappers, parts used as data."""
+    found: set[nn.Module] = set()
+    for module in model.modules():
+        if isinstance(module, (*TRANSPARENT, ScriptModule)) or inside(module) is not None:
+            found.add(module)
+        if isinstance(module, nn.MultiheadAttention):
+            found.add(module.out_proj)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +124,16 @@ class Hooks:
         self._handles: list[Any] = []
         found = list(boundaries(model))
         self.ledger = Ledger(3 * len(found))
-        for i, boundary in enumerate(found):
-            self._install_tap(boundary, 3 * i)
-        self._install_root(model, on_input, on_prediction)
+        if any(isinstance(module, ScriptModule) for module in model.modules()):
+            faults.gap("TorchScript modules", "they take no hooks")
+        try:
+            for i, boundary in enumerate(found):
+                self._install_tap(boundary, 3 * i)
+            if not isinstance(model, ScriptModule):
+                self._install_root(model, on_input, on_prediction)
+        except Exception:
+            self.close()
+            raise
 
     def _install_tap(self, b: Boundary, row: int) -> None:
         source = row + 2 if b.reads_input else None
@@ -151,11 +182,15 @@ class Hooks:
             start = time.perf_counter()
             try:
                 sink(value)
-            except Exception as error:  # noqa: BLE001 - ours never reach the training
+            except Exception as error:  # ours never reach the training
                 self.faults.fault(what, error)
             self.seconds += time.perf_counter() - start
 
         return timed
+
+    def in_graph(self) -> bool:
+        """Whether any tap was met inside compiled code."""
+        return not IN_GRAPH.isdisjoint(slot.number for slot in self._slots)
 
     def close(self) -> None:
         """Remove every hook and forget every slot; safe to call twice."""
@@ -178,15 +213,36 @@ class _Recorder:
 
     def __call__(self, value: Tensor) -> None:
         """Record one call, unless it is the recomputation of one already recorded."""
-        if self.row % 3 != 1 and in_backward() and self.ledger.calls[self.row]:
+        if self.row % 3 != 1 and recomputes(seen=self.ledger.calls[self.row] > 0):
             return
-        if not value.is_floating_point() or value.is_sparse or value.is_meta:
-            return
-        self.ledger.add(self.row, value.device, *measure(value, self.axis, self.flat))
+        if not value.is_floating_point() or not is_readable(value):
+            self.ledger.met(self.row)
+            self.ledger.blind.add(self.row)
+        else:
+            self.ledger.add(self.row, value.device, *measure(value, self.axis, self.flat))
 
 
 def in_backward() -> bool:
     """Whether the autograd engine is running in this thread (checkpoint recomputes then)."""
-    from torch._C import _current_graph_task_id
-
     return bool(_current_graph_task_id() != -1)
+
+
+def recomputes(*, seen: bool) -> bool:
+    """Whether a checkpoint runs its forward pass for a second time, with gradient.
+
+    The older, reentrant kind runs the first pass without gradient, so there the second
+    one is the first that is looked at. The two are told apart by the hooks on saved
+    tensors that the newer kind sets.
+
+    Args:
+        seen: Whether the module was looked at in this step before.
+    """
+    if not in_backward():
+        return False
+    read = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)
+    top = read(1)  # also while something is traced
+    kind = "" if top is None else getattr(top[0], "__qualname__", "")
+    if kind.startswith("_recomputation_hook"):
+        return True
+    # One checkpoint inside another: which of the two runs again is not visible.
+    return seen and kind.startswith("_checkpoint_hook")

@@ -15,16 +15,17 @@ from torch.optim import Optimizer
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind, Overhead, RunFact, Scalar
 from neuraldbg.torch import boundaries, facts
-from neuraldbg.torch.compile import is_compiled, rearm, unwrap
+from neuraldbg.torch.compile import backend_of
+from neuraldbg.torch.concern import Concern
+from neuraldbg.torch.evaluation import EvaluationSide
 from neuraldbg.torch.hooks import in_backward
-from neuraldbg.torch.loss import leaves
+from neuraldbg.torch.models import Models
 from neuraldbg.torch.ownership import Ownership
-from neuraldbg.torch.roots import Root
 from neuraldbg.torch.schedule import Schedule
 from neuraldbg.torch.seen import LossSide
 from neuraldbg.torch.streams import Stream
 from neuraldbg.torch.taps import SWITCH
-from neuraldbg.torch.updates import ParamSide, held
+from neuraldbg.torch.updates import ParamSide
 
 if TYPE_CHECKING:
     from neuraldbg.store.writer import RunWriter
@@ -54,6 +55,7 @@ class Watch(boundaries.Listener):
         step: The current step.
         due: Whether this step is looked at.
         seconds: Our own time so far.
+        models: The watched models.
         notes: Facts to be kept with the run.
         on_step: Told the step and its loss after each step.
     """
@@ -69,16 +71,19 @@ class Watch(boundaries.Listener):
         self.seconds = 0.0
         self.notes: dict[str, Scalar] = {m.N_BACKWARDS: 0, m.N_STEPS: 0}
         self.on_step: Callable[[int, float], None] | None = None
-        self.roots: list[Root] = []
+        self.models = Models(faults, self._input, self._predicted, self.name_of)
         self.schedule = Schedule(budget)
-        self._only = only
         self._steps = Stream(writer, m.STEP)
         self._looks = Stream(writer, m.LOOK)
-        self.owned = Ownership(self.roots)
+        self.owned = Ownership(self.models.roots, orphans=not only)
+        self._concern = Concern(self.owned.params, only=only)
+        self.evaluations = EvaluationSide(self._steps)
         self.losses = LossSide(self._steps, self._looks, writer.event, self.owned.meet)
         self.updates = ParamSide(self._steps, self._looks, self.owned.params)
         self._schedulers: list[weakref.ref[Any]] = []
-        self._started = self._step_start = time.perf_counter()
+        self._updating = False  # whether an optimizer's step is under way
+        self._attempt: tuple[int, int] | None = None
+        self._started = self._step_start = self._entered = time.perf_counter()
         self._ours = 0.0
         self._backwards = 0
         self._since_step = 0
@@ -97,48 +102,54 @@ class Watch(boundaries.Listener):
             return
         WATCHES.remove(self)
         boundaries.ignore(self)
-        self._guard("the last step", self._last_boundary)
-        for root in self.roots:
-            root.close()
+        try:
+            self._guard("the last step", self._last_boundary)
+        finally:
+            self.models.close()
+            _set_switch()
+        self._guard("static facts", lambda: self._settle_names(last=True))
         self._guard("static facts", self._write_facts)
         self._guard("the run's end", lambda: self._write_run(finished))
-        _set_switch()
 
     def _last_boundary(self) -> None:
-        seen = any(any(root.hooks.ledger.calls) for root in self.roots)
+        seen = any(any(root.hooks.ledger.calls) for root in self.models.roots)
         if self._backwards or (self.due and seen):
             self._boundary()
+        self.evaluations.settle()
+        self._steps.emit(self.step)
+        self._late(wait=True)
 
     def _guard(self, what: str, fn: Callable[[], None]) -> None:
         """Run a piece of ours: time it, and let no exception out."""
-        start = time.perf_counter()
+        start = self._entered = time.perf_counter()
         try:
             fn()
-        except Exception as error:  # noqa: BLE001 - ours never reach the training
+        except Exception as error:  # ours never reach the training
             self.faults.fault(what, error)
-        spent = time.perf_counter() - start
-        self.seconds += spent
-        self._ours += spent
+        finally:
+            now = time.perf_counter()
+            self.seconds += now - start
+            self._ours += now - max(start, self._step_start)
 
-    def add_root(self, model: nn.Module, prefix: str = "") -> None:
+    def add_model(self, model: nn.Module) -> None:
         """Put a model under watch; one that is already watched is left alone."""
-        compiled = is_compiled(model)
-        model = unwrap(model)
-        for known in self.roots:
-            watched = known.ref()
-            if watched is not None and any(x is model for x in watched.modules()):
-                known.compiled |= compiled
-                return
-        root = Root(model, prefix, self.faults, self._input, self._predicted)
-        root.compiled = compiled or is_compiled(model)
-        rearm(model)
-        self.roots.append(root)
+        self.models.add(model)
+        self.run = replace(self.run, backend=backend_of(model) or self.run.backend)
+
+    def name_of(self, model: nn.Module) -> str:
+        """What to call a model if it turns out not to be the only one."""
+        return type(model).__name__
 
     # -- what the boundaries tell ------------------------------------------------------
 
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """A backward pass is about to start."""
         self._guard("the loss", lambda: self._backward(tensors))
+
+    def backward_ended(self) -> None:
+        """A backward pass has ended."""
+        if self._concern.doubtful and not in_backward():
+            self._guard("the loss", self._after_backward)
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """An optimizer is about to update."""
@@ -154,8 +165,27 @@ class Watch(boundaries.Listener):
 
     def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         """A loss scaler is at work."""
-        self.notes[m.N_SCALER] = True
-        self.losses.scaled(scaler, loss, result)
+        self._guard("the loss scale", lambda: self._scaled(scaler, loss, result))
+
+    def scaler_steps(self, optimizer: Optimizer) -> None:
+        """A loss scaler is about to let an optimizer update, or to skip that."""
+        self._guard("the optimizer step", lambda: self._before_attempt(optimizer))
+
+    def scaler_stepped(self, optimizer: Optimizer) -> None:
+        """A loss scaler has let an optimizer update, or has skipped that."""
+        self._guard("the optimizer step", self._after_attempt)
+
+    def evaluated(self, loss: Tensor) -> None:
+        """A loss was computed that nobody can train on."""
+        self._guard("evaluation losses", lambda: self.evaluations.add(loss))
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """An optimizer was made: from now on steps are its steps."""
+        self._guard("a new optimizer", lambda: self._meet_optimizer(optimizer))
+
+    def compiling(self, target: object, backend: str | None) -> None:
+        """Something is about to be compiled."""
+        self._guard("a compiled model", lambda: self._compiling(target, backend))
 
     def scheduler_made(self, scheduler: Any) -> None:  # noqa: ANN401
         """A learning rate scheduler was made."""
@@ -164,27 +194,13 @@ class Watch(boundaries.Listener):
 
     def _input(self, position: int, value: Tensor) -> None:
         if self.due:
+            self._note_autocast()
             self.losses.batch("input" if position == 0 else f"input.{position}", value)
 
     def _predicted(self, value: Tensor) -> None:
         if self.due:
-            self.losses.predicted(value)
-
-    def _backward(self, tensors: list[Tensor]) -> None:
-        loss = next((t for t in tensors if isinstance(t, Tensor)), None)
-        # A reentrant checkpoint runs a backward pass of its own inside the user's.
-        if loss is None or in_backward() or (self._only and not self._concerns(loss)):
-            return
-        if self._backwards and (not self.updates.any or self._since_step > PATIENCE):
-            self._boundary()
-        self.notes[m.N_BACKWARDS] = int(self.notes[m.N_BACKWARDS] or 0) + 1
-        self._backwards += 1
-        self._since_step += 1
-        self.losses.waiting.append(self.losses.value(loss))
-        if self.due:
-            self.updates.backward_begins()
-            self.losses.read(loss, self.step)
             self._note_autocast()
+            self.losses.predicted(value)
 
     def _note_autocast(self) -> None:
         for device in ("cpu", "cuda"):
@@ -192,18 +208,48 @@ class Watch(boundaries.Listener):
                 kind = torch.get_autocast_dtype(device)
                 self.notes[m.N_AUTOCAST] = str(kind).removeprefix("torch.")
 
-    def _concerns(self, loss: Tensor) -> bool:
-        if not self.due or loss.grad_fn is None:
-            return True
-        own = {id(p) for p in self.owned.params().values()}
-        reached = leaves(loss.grad_fn)
-        return not reached or any(id(p) in own for p in reached)
+    def _scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
+        if scaler.is_enabled():
+            self.notes[m.N_SCALER] = True
+            self.losses.scaled(scaler, loss, result)
+
+    def _backward(self, tensors: list[Tensor]) -> None:
+        # A reentrant checkpoint runs a backward pass of its own inside the user's.
+        if not tensors or in_backward() or not self._concern.loss(tensors[0], due=self.due):
+            return
+        patient = self.updates.any and self._since_step <= PATIENCE
+        if self._backwards and not (patient or self._updating):
+            self._boundary()
+        self._count(1)
+        self.losses.note(tensors[0])
+        self.losses.look_out(tensors[0], self.step)
+        if self.due:
+            self._settle_names()
+            self.updates.backward_begins()
+            self.losses.read(tensors[0], self.step)
+            self._note_autocast()
+
+    def _count(self, backwards: int) -> None:
+        self.notes[m.N_BACKWARDS] = int(self.notes[m.N_BACKWARDS] or 0) + backwards
+        self._backwards += backwards
+        self._since_step += backwards
+
+    def _after_backward(self) -> None:
+        if self._concern.was_foreign() and self.losses.forget():
+            self._count(-1)
+
+    def _compiling(self, target: object, backend: str | None) -> None:
+        if self.models.compiling(target):
+            self.run = replace(self.run, backend=backend or self.run.backend)
+
+    def _meet_optimizer(self, optimizer: Optimizer) -> None:
+        if self._concern.optimizer(optimizer):
+            self.updates.know(optimizer)
 
     def _index(self, optimizer: Optimizer) -> int | None:
-        if self._only and not self.updates.known(optimizer):
-            own = {id(p) for p in self.owned.params().values()}
-            if not any(id(p) in own for p in held(optimizer)):
-                return None
+        known = self.updates.known(optimizer)
+        if not known and not self._concern.optimizer(optimizer, due=self.due):
+            return None
         return self.updates.index(optimizer)
 
     def _before_step(self, optimizer: Optimizer) -> None:
@@ -212,31 +258,51 @@ class Watch(boundaries.Listener):
             return
         self._since_step = 0
         self._settle(index)
-        self._name_roots()
+        self._settle_names()
         self.updates.before_step(index, optimizer, due=self.due)
+        self._updating = True
         if self.due and (self.schedule.looks < 3 or self.schedule.looks % FLAG_LOOKS == 0):
             self.owned.note_flags()
 
-    def _settle(self, index: int) -> None:
-        value = self.losses.settle(index)
-        if value is None or index:
-            return
-        if self.losses.suspicious(value):
+    def _settle(self, index: int, *, closure: bool = False) -> None:
+        value = self.losses.settle(index, self.step, closure=closure)
+        if value is not None and index == 0:
+            self._judge(self.step, value)
+
+    def _judge(self, step: int, loss: float) -> None:
+        if self.losses.suspicious(loss):
             self.schedule.trigger()
         if self.on_step is not None:
-            self.on_step(self.step, value)
+            self.on_step(step, loss)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         index = self._index(optimizer)
         if index is None:
             return
-        self.updates.after_step(index)
+        self._updating = False
+        closure = bool(self.losses.waiting)
+        self._settle(index, closure=closure)
+        self.updates.after_step(index, closure=closure)
         self.notes[m.N_STEPS] = int(self.notes[m.N_STEPS] or 0) + 1
-        if self.updates.leads(index):
+        if self.updates.ends_step(index):
+            self._boundary()
+
+    def _before_attempt(self, optimizer: Optimizer) -> None:
+        index = self._index(optimizer)
+        self._attempt = None if index is None else (index, self.updates.steps(index))
+
+    def _after_attempt(self) -> None:
+        """Count a step that a loss scaler skipped as one of the user's steps."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None or self.updates.steps(attempt[0]) > attempt[1]:
+            return
+        self._since_step = 0
+        self._settle(attempt[0])
+        if self.updates.ends_step(attempt[0]):
             self._boundary()
 
     def _clip(self, params: list[Tensor], limit: float, norm: Tensor) -> None:
-        scaler = None if self.losses.scaler is None else self.losses.scaler()
+        scaler = self.losses.scaler
         if scaler is not None and self.updates.still_scaled(params, scaler):
             count = int(self.notes.get(m.N_CLIP_BEFORE_UNSCALE) or 0)
             self.notes[m.N_CLIP_BEFORE_UNSCALE] = count + 1
@@ -247,28 +313,42 @@ class Watch(boundaries.Listener):
     def _boundary(self) -> None:
         """One step is over: write it down and decide about the next."""
         now = time.perf_counter()
-        self._settle(0)
-        ours, self._ours = self._ours + self._tap_seconds(), 0.0
+        taps = self.models.take_seconds()
+        self.seconds += taps
+        ours = self._ours + taps + now - max(self._entered, self._step_start)
         theirs = max(now - self._step_start - ours, 0.0)
-        self._steps.put(Channel(Kind.RUN, "", m.R_SECONDS), theirs)
-        self._steps.put(Channel(Kind.RUN, "", m.R_BACKWARDS), float(self._backwards))
-        self._note_schedulers()
-        if self.due:
-            self._finish_look()
-            self.schedule.looked(self.step, ours + time.perf_counter() - now)
-        self._steps.emit(self.step)
-        self.schedule.earned(theirs)
+        try:
+            self._write_step(theirs)
+        finally:
+            # Also after a fault of ours: a step must not last for ever.
+            spent = ours + time.perf_counter() - now
+            if self.due:
+                self.schedule.looked(spent)
+            self.schedule.passed(theirs, 0.0 if self.due else spent)
+            self._next_step()
+
+    def _write_step(self, theirs: float) -> None:
+        try:
+            self._settle(0)
+            self._steps.put(Channel(Kind.RUN, "", m.R_SECONDS), theirs)
+            self._steps.put(Channel(Kind.RUN, "", m.R_BACKWARDS), float(self._backwards))
+            self._note_schedulers()
+            self.evaluations.settle()
+            if self.due:
+                self._finish_look()
+        finally:
+            self._looks.emit(self.step)
+            self._steps.emit(self.step)
+        self._late(wait=False)
         if self.step in FACT_STEPS or (self.due and self.schedule.looks % FACT_LOOKS == 0):
             self._write_facts()
-        self._next_step()
 
-    def _tap_seconds(self) -> float:
-        spent = 0.0
-        for root in self.roots:
-            spent += root.hooks.seconds
-            root.hooks.seconds = 0.0
-        self.seconds += spent
-        return spent
+    def _late(self, *, wait: bool) -> None:
+        """Take in losses that have arrived from a device since."""
+        for step, channel, value in self.losses.arrived(wait=wait):
+            self._steps.add(step, channel, value)
+            if channel.name == "loss":
+                self._judge(step, value)
 
     def _note_schedulers(self) -> None:
         for i, ref in enumerate(self._schedulers):
@@ -281,26 +361,23 @@ class Watch(boundaries.Listener):
         scale = self.losses.scale()
         if scale is not None:
             self._looks.put(Channel(Kind.OPTIMIZER, "0", m.O_SCALE), scale)
-        self._name_roots()
-        for root in self.roots:
+        self._settle_names()
+        for root in self.models.roots:
             root.drain(self._looks, scale or 1.0)
         self.updates.end_look(bare=not self.updates.any)
-        self._looks.emit(self.step)
 
-    def _name_roots(self) -> None:
-        """Give used models their names: a prefix only where there are several."""
-        used = [root for root in self.roots if root.used()]
-        for root in used:
-            root.settle_name(alone=len(used) == 1)
+    def _settle_names(self, *, last: bool = False) -> None:
+        holds = self.updates.holds
+        self.models.settle_names(lambda root: holds(root.parameters().values()), last=last)
 
     def _next_step(self) -> None:
         self.step += 1
         self._backwards = 0
+        self._ours = 0.0
         self._step_start = time.perf_counter()
-        due = self.schedule.due(self.step)
+        due = self.schedule.next_step()
         if due and not self.due:
-            for root in self.roots:
-                root.discard()
+            self.models.discard()
         self.due = due
         _set_switch()
 
@@ -312,7 +389,7 @@ class Watch(boundaries.Listener):
         self._write_run(None)
 
     def _write_run(self, finished: str | None) -> None:
-        for root in self.roots:
+        for root in self.models.roots:
             counts = root.hooks.evaluations
             self.notes[m.N_EVAL_TRAIN_MODE] = counts[True]
             self.notes[m.N_EVAL_FORWARDS] = counts[True] + counts[False]
@@ -320,7 +397,7 @@ class Watch(boundaries.Listener):
             self.run,
             steps=self.step,
             finished=finished or self.run.finished,
-            compiled=any(r.compiled for r in self.roots) or self.run.compiled,
+            compiled=any(r.compiled for r in self.models.roots) or self.run.compiled,
             device=facts.device_of(self.owned.params().values()),
             notes=dict(self.notes),
         )

@@ -18,8 +18,11 @@ GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 RESHAPING: Final = frozenset(
-    "View UnsafeView Reshape ReshapeAlias Squeeze Unsqueeze Transpose Permute T Expand Slice "
-    "Select Clone ToCopy Cat Flatten Alias Stack Unbind Split Chunk Index Gather".split()
+    (
+        *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Flatten", "Squeeze", "Unsqueeze"),
+        *("Transpose", "Permute", "T", "Expand", "Slice", "Select", "Index", "Gather"),
+        *("Clone", "ToCopy", "Alias", "Cat", "Stack", "Unbind", "Split", "Chunk"),
+    )
 )
 
 

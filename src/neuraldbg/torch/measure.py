@@ -22,6 +22,9 @@ SAMPLE: Final = 65_536
 SIGMOID_FLAT: Final = 0.485
 TANH_FLAT: Final = 0.97
 
+# Sums of squares below this lose digits to the smallest numbers of float32.
+TINY: Final = 1e-30
+
 # Order of the accumulated numbers: SUMS add up over the calls of a step, PEAKS take the
 # maximum.
 SUMS: Final = (
@@ -59,11 +62,11 @@ def measure(value: Tensor, axis: int | None, flat: str | None) -> tuple[Numbers,
     sample = line[:: max(line.numel() // SAMPLE, 1)]
     top, bottom = high.max(), low.min()
     host = value.device.type == "cpu"
-    sums = [
+    sums: Numbers = [
         1.0,
         float(line.numel()),
         total := line.sum(),
-        torch.dot(line, line),
+        _squares(line, top, bottom, host=host),
         float(sample.numel()),
         sample.numel() - torch.count_nonzero(sample),
         _flat(sample, flat, top, bottom, host=host),
@@ -72,7 +75,7 @@ def measure(value: Tensor, axis: int | None, flat: str | None) -> tuple[Numbers,
         (high <= 0).sum() if units else 0.0,
         (high == low).sum() if dims else 0.0,
     ]
-    peaks = [top, -bottom]
+    peaks: Numbers = [top, -bottom]
     if host:
         return [float(x) for x in sums], [float(x) for x in peaks]
     return sums, peaks
@@ -88,6 +91,15 @@ def _unit_dims(value: Tensor, axis: int | None) -> tuple[list[int], int]:
     axis %= value.dim()
     dims = [d for d in range(value.dim()) if d != axis]
     return dims, value.shape[axis]
+
+
+def _squares(line: Tensor, top: Tensor, bottom: Tensor, *, host: bool) -> Number:
+    squares = torch.dot(line, line)
+    if not host or TINY < squares < math.inf:
+        return squares
+    # Squares leave the range of float32 long before the numbers do.
+    peak = max(float(top), -float(bottom))
+    return line.double().square().sum() if 0 < peak < math.inf else squares
 
 
 def _flat(sample: Tensor, kind: str | None, top: Tensor, bottom: Tensor, *, host: bool) -> Number:

@@ -16,11 +16,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from neuraldbg.config import Config
+from neuraldbg.core import metrics as m
 from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.facts import Gap, RunFact
 from neuraldbg.errors import RunFileError, UsageError
 from neuraldbg.store.locate import new_run_id, runs_dir
 from neuraldbg.store.writer import RunWriter
+from neuraldbg.torch.discover import optimizers_of
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.loop import Watch
 
@@ -118,8 +120,10 @@ class NeuralDbg:
             raise UsageError(msg)
         config = Config.from_env()
         self._off = config.off
-        self._model = model
+        # Held until it is attached; the watch holds it weakly.
+        self._model: nn.Module | None = model
         self._optimizer = optimizer
+        self._kind = type(model).__name__
         self._budget = budget
         self._out = Path(out) if out is not None else None
         self._faults = Faults(strict=config.strict if strict is None else strict)
@@ -151,32 +155,44 @@ class NeuralDbg:
         for gap in self._faults.gaps:
             writer.gap(gap)
         self._watch = Watch(writer, self._faults, self._budget, run, only=True)
-        self._install_hooks()
         self._watch.open()
+        try:
+            self._install_hooks()
+        except Exception:
+            self.close("exception")
+            raise
         return self
 
     def _install_hooks(self) -> None:
         """Put taps on every module boundary; the watch owns the handles."""
-        watch = self._watch
-        if watch is None:
+        model, optimizer, watch = self._model, self._optimizer, self._watch
+        if model is None or watch is None:
             return
+        self._model = self._optimizer = None
         try:
-            watch.add_root(self._model)
-        except Exception as error:  # noqa: BLE001 - a model we cannot tap still trains
+            watch.add_model(model)
+            for known in (
+                [optimizer] if optimizer is not None else optimizers_of(model.parameters())
+            ):
+                watch.updates.know(known)
+        except Exception as error:  # a model we cannot tap still trains
             self._faults.fault("the module boundaries", error)
-        if next(iter(self._model.parameters()), None) is None:
+        params = list(model.parameters())
+        if not params:
             self._faults.gap("parameters", "the model has none, so there is nothing to train")
-        if self._optimizer is not None:
-            watch.updates.know(self._optimizer)
+        if any(p.is_meta for p in params):
+            self._faults.gap("values", "the model is on the meta device, which holds none")
 
     def close(self, finished: str = "ok") -> None:
         """Stop watching, remove every hook and complete the run file; safe to call twice."""
         if self._watch is None or self._writer is None or self._closed:
             return
         self._closed = True
-        self._watch.close(finished)
-        note_gaps(self._watch, self._faults)
-        self._writer.close()
+        try:
+            self._watch.close(finished)
+            note_gaps(self._watch, self._faults)
+        finally:
+            self._writer.close()
 
     def __enter__(self) -> NeuralDbg:
         return self.attach()
@@ -190,7 +206,7 @@ class NeuralDbg:
         if kind is None:
             self.close()
         elif self._watch is not None:
-            self._watch.notes["exception"] = f"{kind.__name__}: {error}"
+            self._watch.notes[m.N_EXCEPTION] = f"{kind.__name__}: {error}"
             interrupted = issubclass(kind, (KeyboardInterrupt, SystemExit))
             self.close("interrupted" if interrupted else "exception")
 
@@ -276,7 +292,7 @@ class NeuralDbg:
 
     def __repr__(self) -> str:
         state = "off" if self._off else "idle" if self._watch is None else f"step {self.step}"
-        return f"NeuralDbg({type(self._model).__name__}, {state})"
+        return f"NeuralDbg({self._kind}, {state})"
 
     def _repr_html_(self) -> str:
         return self.diagnosis()._repr_html_()
@@ -290,14 +306,20 @@ def _mentions(hypothesis: CausalHypothesis, word: str) -> bool:
 
 def note_gaps(watch: Watch, faults: Faults) -> None:
     """Say what a finished watch never saw."""
-    used = [root for root in watch.roots if root.used()]
-    if watch.roots and not any(root.hooks.ledger.order for root in watch.roots):
+    roots = watch.models.roots
+    if roots and not any(root.hooks.ledger.order for root in roots):
         faults.gap("the forward pass", "the model was never called in training while watched")
         return
-    for root in used:
-        seen = root.hooks.ledger.order
-        quiet = [n for n, rows in root.hooks.rows.items() if rows.output not in seen]
+    for root in (root for root in roots if root.used()):
+        ledger, rows = root.hooks.ledger, root.hooks.rows
+        quiet = [root.full_name(n) for n, r in rows.items() if r.output not in ledger.order]
         if quiet:
-            names = ", ".join(root.full_name(n) or "the model itself" for n in quiet[:4])
-            more = f" and {len(quiet) - 4} more" if len(quiet) > 4 else ""
-            faults.gap(f"modules {names}{more}", "never called in a watched training step")
+            faults.gap(_modules(quiet), "never called in a watched training step")
+        blind = [root.full_name(n) for n, r in rows.items() if r.output in ledger.blind]
+        if blind:
+            faults.gap(_modules(blind), "the output has no real numbers to look at")
+
+
+def _modules(names: list[str]) -> str:
+    listed = ", ".join(name or "the model itself" for name in names[:4])
+    return f"modules {listed}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")

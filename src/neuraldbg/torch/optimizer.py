@@ -7,7 +7,8 @@ parameter, so that no copy of the model is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neuraldbg.core import metrics as m
+from neuraldbg.torch.identity import ByTensor
 
 SAMPLE: Final = 16_384  # entries of a parameter that weights and updates are judged on
 COLUMNS: Final = (
@@ -29,131 +31,158 @@ COLUMNS: Final = (
     m.P_ALIGN,
     m.P_COSINE,
 )
+# Quotients: undefined, and then absent, where a weight, update or gradient is zero.
+QUOTIENTS: Final = (m.P_RATIO, m.P_ALIGN, m.P_COSINE)
+HALVES: Final = (torch.float16, torch.bfloat16)
+
+Row = dict[str, Tensor | float]
+Table = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 def sample_of(value: Tensor) -> Tensor:
     """An evenly spaced sample of a tensor's entries, as a flat view or copy."""
-    flat = value.detach().reshape(-1)
+    value = value.detach()
+    flat = (torch.view_as_real(value) if value.is_complex() else value).reshape(-1)
     return flat[:: max(flat.numel() // SAMPLE, 1)]
 
 
-@dataclass
+def has_values(param: Tensor) -> bool:
+    """Whether a parameter holds numbers: not on the meta device, and not lazy any more."""
+    return not param.is_meta and not torch.nn.parameter.is_lazy(param)
+
+
 class ParamLook:
     """One due step's look at the parameters of one optimizer (or of none).
 
-    Attributes:
-        params: The parameters, in the order of the rows.
+    Args:
+        params: The parameters, in the order of the rows; held weakly.
     """
 
-    params: list[Tensor]
-    _grads: list[Tensor | None] = field(default_factory=list)
-    _before: list[Tensor] = field(default_factory=list)
-    _norms: list[Tensor | None] = field(default_factory=list)
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self._params = [weakref.ref(p) for p in params if has_values(p)]
+        self._weights: list[Tensor] = []
+        self._norms: list[Tensor | None] = []
+        self._grads: list[Tensor | None] = []
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The parameters that still exist."""
+        return [p for ref in self._params if (p := ref()) is not None]
 
     def before(self) -> None:
         """Read gradients and weights before the step."""
-        self._grads = [None if p.grad is None else _dense(p.grad) for p in self.params]
-        self._before = [sample_of(p).clone() for p in self.params]
-        present = [g for g in self._grads if g is not None]
-        norms = iter(torch._foreach_norm(present) if present else ())
-        self._norms = [None if g is None else next(norms) for g in self._grads]
-        self._grads = [
-            None if p.grad is None or p.grad.is_sparse else sample_of(p.grad).clone()
-            for p in self.params
-        ]
+        self._weights = [sample_of(p).clone() for p in self.params]
+        self.read_gradients()
 
-    def after(self, previous: dict[int, Tensor]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def read_gradients(self) -> None:
+        """Read the gradients alone, which a closure computes inside the step."""
+        grads = [p.grad for p in self.params]
+        norms = iter(norms_of([_dense(g) for g in grads if g is not None]))
+        self._norms = [None if g is None else next(norms) for g in grads]
+        self._grads = [None if g is None or g.is_sparse else sample_of(g).clone() for g in grads]
+
+    def after(self, previous: ByTensor[Tensor]) -> Table | None:
         """Read weights after the step and judge it.
 
         Args:
-            previous: Gradient samples of the last look by id of the parameter; updated.
+            previous: Gradient samples of the last look by parameter; updated.
 
         Returns:
-            Values and presence, shape (parameters, len(COLUMNS)).
+            Values and presence, shape (parameters, len(COLUMNS)); None if a parameter is
+            gone.
         """
-        rows = [self._row(i, previous) for i in range(len(self.params))]
-        flat = [x for row in rows for x in row if isinstance(x, Tensor)]
-        read = iter(_read(flat))
+        params = self.params
+        if len(params) < len(self._params):
+            return None
+        rows = [self._row(i, param, previous) for i, param in enumerate(params)]
         values = np.zeros((len(rows), len(COLUMNS)))
         present = np.zeros(values.shape, np.bool_)
-        for i, row in enumerate(rows):
-            for j, x in enumerate(row):
-                if x is None:
-                    continue
-                present[i, j] = True
-                values[i, j] = next(read) if isinstance(x, Tensor) else x
+        places = [(i, COLUMNS.index(name)) for i, row in enumerate(rows) for name in row]
+        numbers = _read([x for row in rows for x in row.values()])
+        for place, number in zip(places, numbers, strict=True):
+            values[place], present[place] = number, True
         _judge(values, present)
         return values, present
 
-    def _row(self, i: int, previous: dict[int, Tensor]) -> list[Tensor | float | None]:
-        param, norm, grad = self.params[i], self._norms[i], self._grads[i]
-        old, new = self._before[i].float(), sample_of(param).float()
+    def _row(self, i: int, param: Tensor, previous: ByTensor[Tensor]) -> Row:
+        norm, grad = self._norms[i], self._grads[i]
+        row: Row = {m.P_GRAD_NONE: float(norm is None)}
+        if norm is not None:
+            row[m.P_GRAD] = norm
+        old, new = _as_float(self._weights[i]), _as_float(sample_of(param))
         if old.shape != new.shape:
-            return [norm, float(norm is None), None, None, None, None, None, None, None]
+            return row
         change = new - old
-        scale = (param.numel() / max(old.numel(), 1)) ** 0.5
-        moved = torch.linalg.vector_norm(change)
-        size = torch.linalg.vector_norm(old)
-        still = 1 - torch.count_nonzero(change) / max(change.numel(), 1)
-        align = cosine = None
+        row |= _change(old, change, param.numel())
         if grad is not None:
-            flat = grad.float()
-            length = torch.linalg.vector_norm(flat)
-            align = -torch.dot(change, flat) / (moved * length)
-            cosine = self._cosine(param, flat, length, previous)
-        return [
-            norm,
-            float(norm is None),
-            None,
-            size * scale,
-            moved * scale,
-            moved / size,
-            still,
-            align,
-            cosine,
-        ]
+            flat = _as_float(grad).to(change.dtype)
+            row[m.P_ALIGN] = -_cosine(change, flat)
+            last = previous.get(param)
+            if last is not None and last.shape == flat.shape:
+                row[m.P_COSINE] = _cosine(last, flat)
+            previous.put(param, flat)
+        return row
 
-    def _cosine(
-        self, param: Tensor, grad: Tensor, length: Tensor, previous: dict[int, Tensor]
-    ) -> Tensor | None:
-        last = previous.get(id(param))
-        previous[id(param)] = grad
-        if last is None or last.shape != grad.shape:
-            return None
-        return torch.dot(last, grad) / (torch.linalg.vector_norm(last) * length)
+
+def _change(old: Tensor, change: Tensor, entries: int) -> Row:
+    """Size of a weight and of its change; norms are scaled up from the sample."""
+    moved, size = torch.linalg.vector_norm(change), torch.linalg.vector_norm(old)
+    scale = (entries / max(old.numel(), 1)) ** 0.5
+    return {
+        m.P_WEIGHT: size * scale,
+        m.P_UPDATE: moved * scale,
+        m.P_RATIO: moved / size,
+        m.P_STILL: 1 - torch.count_nonzero(change) / max(change.numel(), 1),
+    }
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    lengths = torch.linalg.vector_norm(a) * torch.linalg.vector_norm(b)
+    cosine: Tensor = torch.dot(a, b) / lengths
+    return cosine
+
+
+def _as_float(value: Tensor) -> Tensor:
+    return value if value.dtype == torch.float64 else value.float()
 
 
 def _dense(grad: Tensor) -> Tensor:
     return grad.coalesce().values() if grad.is_sparse else grad
 
 
-def _read(numbers: list[Tensor]) -> list[float]:
-    """Many 0-d tensors to the host in one transfer for each device."""
-    if not numbers:
-        return []
-    if all(n.device.type == "cpu" for n in numbers):
+def norms_of(grads: list[Tensor]) -> list[Tensor]:
+    """Euclidean norm of each tensor; those of halves do not overflow."""
+    out: dict[int, Tensor] = {}
+    for half, kind in ((True, torch.float32), (False, None)):
+        which = [i for i, g in enumerate(grads) if (g.dtype in HALVES) == half]
+        if which:
+            norms = torch._foreach_norm([grads[i] for i in which], 2, dtype=kind)
+            out |= dict(zip(which, norms, strict=True))
+    return [out[i] for i in range(len(grads))]
+
+
+def _read(numbers: list[Tensor | float]) -> list[float]:
+    """Many 0-d tensors to the host, in one transfer from each device."""
+    there = [n for n in numbers if isinstance(n, Tensor) and n.device.type != "cpu"]
+    if not there:
         return [float(n) for n in numbers]
-    stacked = torch.stack([n.float().to(numbers[0].device) for n in numbers])
-    return [float(x) for x in stacked.cpu().tolist()]
+    stacked = torch.stack([n.double().to(there[0].device) for n in there])
+    fetched = dict(zip(map(id, there), stacked.cpu().tolist(), strict=True))
+    return [fetched[id(n)] if id(n) in fetched else float(n) for n in numbers]
 
 
 def _judge(values: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-    grad, bad, ratio = (COLUMNS.index(c) for c in (m.P_GRAD, m.P_GRAD_NONFINITE, m.P_RATIO))
-    values[:, bad] = present[:, grad] & ~np.isfinite(values[:, grad])
-    present[:, bad] = True
-    # 0/0: a weight of zero that did not move has no ratio.
-    nothing = np.isnan(values[:, ratio]) & present[:, grad] & np.isfinite(values[:, grad])
-    for column in (m.P_RATIO, m.P_ALIGN, m.P_COSINE):
-        j = COLUMNS.index(column)
-        undefined = ~np.isfinite(values[:, j]) & np.isfinite(values[:, grad])
-        present[undefined, j] = False
-    present[nothing, ratio] = False
+    grad, bad = COLUMNS.index(m.P_GRAD), COLUMNS.index(m.P_GRAD_NONFINITE)
+    finite = np.isfinite(values[:, grad])
+    values[:, bad], present[:, bad] = present[:, grad] & ~finite, True
+    for name in QUOTIENTS:
+        j = COLUMNS.index(name)
+        present[~np.isfinite(values[:, j]) & finite, j] = False
 
 
 def carried(params: list[Tensor]) -> float:
     """Norm of the gradients that are already there when a backward pass begins."""
-    grads = [_dense(p.grad) for p in params if p.grad is not None]
+    grads = [_dense(p.grad) for p in params if p.grad is not None and has_values(p)]
     if not grads:
         return 0.0
-    norms = torch._foreach_norm(grads)
-    return float(torch.linalg.vector_norm(torch.stack([n.float().cpu() for n in norms])))
+    return float(torch.linalg.vector_norm(torch.stack([n.float().cpu() for n in norms_of(grads)])))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from neuraldbg.core.facts import OptimizerFact
+from neuraldbg.core.facts import ModuleFact, OptimizerFact, ParamFact
 from neuraldbg.torch import facts
-from neuraldbg.torch.discover import hidden_name
+from neuraldbg.torch.discover import hidden_name, owners
+from neuraldbg.torch.identity import ByTensor
 
 if TYPE_CHECKING:
     from neuraldbg.store.writer import RunWriter
@@ -22,27 +21,33 @@ if TYPE_CHECKING:
 class Ownership:
     """Keeps track of parameters by name.
 
+    What was freed since (a model or optimizer local to a function that has returned) keeps
+    the facts that were written while it lived.
+
     Args:
         roots: The watched models, a list that grows.
+        orphans: Whether parameters that no module owns belong to the run, too.
     """
 
-    def __init__(self, roots: list[Root]) -> None:
+    def __init__(self, roots: list[Root], *, orphans: bool) -> None:
         self._roots = roots
-        self._reached: dict[int, bool] = {}
-        self._hidden: dict[int, tuple[str, weakref.ref[Tensor]]] = {}
+        self._orphans = orphans
+        self._reached: ByTensor[bool] = ByTensor()
+        self._hidden: ByTensor[str] = ByTensor()
+        self._others: ByTensor[bool] = ByTensor()
         self._training: dict[str, bool] = {}
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: ByTensor[tuple[int, int]] = ByTensor()
         self._optimizers: dict[int, OptimizerFact] = {}
+        self._modules: dict[Root, list[ModuleFact]] = {}
+        self._params: dict[Root | None, list[ParamFact]] = {}
 
     def params(self) -> dict[str, Tensor]:
         """Every watched parameter by the user's name, hidden ones included."""
         out: dict[str, Tensor] = {}
         for root in self._used():
             out |= root.parameters()
-        for name, ref in self._hidden.values():
-            param = ref()
-            if param is not None:
-                out.setdefault(name, param)
+        for param, name in self._hidden.items():
+            out.setdefault(name, param)
         return out
 
     def _used(self) -> list[Root]:
@@ -50,7 +55,7 @@ class Ownership:
         return [root for root in self._roots if root.used()] or self._roots
 
     def meet(self, reached: list[Tensor]) -> None:
-        """Note the parameters that a loss reaches; unknown ones get a name."""
+        """Note the parameters that a loss reaches; hidden ones get a name."""
         met = {id(p) for p in reached}
         known: set[int] = set()
         for root in self._roots:
@@ -58,17 +63,29 @@ class Ownership:
             root.reached |= bool(own & met)
             known |= own
         for param in reached:
-            self._reached[id(param)] = True
-            if id(param) not in known and id(param) not in self._hidden:
-                self._hidden[id(param)] = (self._hidden_name(param), weakref.ref(param))
+            self._reached.put(param, value=True)
+            if isinstance(param, nn.Parameter) and id(param) not in known:
+                self._name(param)
 
-    def _hidden_name(self, param: Tensor) -> str:
+    def _name(self, param: Tensor) -> None:
+        if param in self._hidden or param in self._others:
+            return
+        name = self.hidden_name(param)
+        if name is None and self._orphans and not owners([param]):
+            name = f"parameter.{len(self._hidden.items())}"
+        if name is None:
+            self._others.put(param, value=True)
+        else:
+            self._hidden.put(param, name)
+
+    def hidden_name(self, param: Tensor) -> str | None:
+        """The name of a parameter that a watched model keeps where it does not register."""
         for root in self._roots:
             model = root.ref()
             name = None if model is None else hidden_name(model, param)
             if name is not None:
                 return root.full_name(name)
-        return f"parameter.{len(self._hidden)}"
+        return None
 
     def note_flags(self) -> None:
         """Note the training flags of all modules during a training step."""
@@ -79,45 +96,46 @@ class Ownership:
                     self._training[root.full_name(name)] = module.training
 
     def write(self, writer: RunWriter, updates: ParamSide) -> None:
-        """Write the facts of modules, parameters and optimizers.
-
-        What was freed since (a model or optimizer local to a function that returned) keeps
-        the facts that were written while it lived.
-        """
-        for i, optimizer in updates.alive():
-            fact = facts.optimizer_fact(i, optimizer, self._trained(), updates.steps(i))
-            self._optimizers[i] = fact
-            self._places |= facts.membership({i: optimizer})
+        """Write the facts of modules, parameters and optimizers."""
+        self._read_optimizers(updates)
         writer.optimizers([self._optimizers[i] for i in sorted(self._optimizers)])
-        if all(root.ref() is not None for root in self._used()):
-            writer.modules(
-                [
-                    replace(f, training=self._training.get(f.name, f.training))
-                    for root in self._used()
-                    for f in root.module_facts()
-                ]
-            )
-            writer.params(self._param_facts(self._places, updates.initial))
-
-    def _param_facts(
-        self, places: dict[int, tuple[int, int]], initial: dict[int, Any]
-    ) -> list[Any]:
-        hidden = {name for name, _ in self._hidden.values()}
-        reached: Callable[[Tensor], bool | None] = lambda p: (  # noqa: E731
-            self._reached.get(id(p), False) if self._reached else None
+        for root in self._used():
+            if root.ref() is not None:
+                self._modules[root] = root.module_facts()
+                self._params[root] = self._facts(root.parameters(), updates, registered=True)
+        hidden = {name: param for param, name in self._hidden.items()}
+        if hidden:
+            self._params[None] = self._facts(hidden, updates, registered=False)
+        writer.modules(
+            [
+                replace(fact, training=self._training.get(fact.name, fact.training))
+                for root in self._used()
+                for fact in self._modules.get(root, ())
+            ]
         )
+        places = (*self._used(), None)
+        writer.params([fact for place in places for fact in self._params.get(place, ())])
+
+    def _read_optimizers(self, updates: ParamSide) -> None:
+        trained = {id(p) for root in self._used() for p in root.parameters().values()}
+        # Where two hold the same parameter, the one that stepped first counts.
+        for i, optimizer in reversed(updates.alive()):
+            fact = facts.optimizer_fact(i, optimizer, trained, updates.steps(i))
+            self._optimizers[i] = fact
+            for param, place in facts.membership(i, optimizer):
+                self._places.put(param, place)
+
+    def _facts(
+        self, params: dict[str, Tensor], updates: ParamSide, *, registered: bool
+    ) -> list[ParamFact]:
         return [
             facts.param_fact(
                 name,
                 param,
-                place=places.get(id(param)),
-                first=initial.get(id(param), {}),
-                reached=reached(param),
-                registered=name not in hidden,
+                place=self._places.get(param),
+                first=updates.initial.get(param) or {},
+                reached=bool(self._reached.get(param)) if self._reached else None,
+                registered=registered,
             )
-            for name, param in self.params().items()
+            for name, param in params.items()
         ]
-
-    def _trained(self) -> set[int]:
-        """Parameters of the models that a loss was seen to reach, or of all models."""
-        return {id(p) for root in self._used() for p in root.parameters().values()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from neuraldbg.core.facts import LossPart
@@ -14,6 +16,8 @@ from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape
 PARTS: Final = 8  # terms described at most
 DEPTH: Final = 24  # scalar operations followed from the loss inwards
 FUSED_REDUCTION: Final = {1: "mean", 2: "sum"}
+# A sum divided by at least this much is normalised by a count, not merely scaled.
+COUNT: Final = 4.0
 
 
 def parts_of(root: Node) -> tuple[LossPart, ...]:
@@ -37,10 +41,25 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
             yield from _walk(
                 n, None if factor is None else -factor if negative else factor, depth - 1
             )
+    elif name == "Div" and shape(node) == () and _is_count(saved(node, "other")):
+        for part in _walk(inner[0], factor, depth - 1) if inner else ():
+            normalised = part.reduction == "sum"
+            yield replace(part, reduction="normalised_sum") if normalised else part
     elif name in ("Mul", "Div", "Neg") and shape(node) == () and len(inner) == 1:
         yield from _walk(inner[0], _scaled(node, name, factor), depth - 1)
     else:
         yield _reduced(node, factor)
+
+
+def _is_count(divisor: Tensor | None) -> bool:
+    """Whether a sum is divided by a count or by something that depends on the data."""
+    if divisor is None or divisor.numel() != 1:
+        return True
+    # Python numbers are saved in double precision or as integers.
+    return (
+        divisor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        or abs(float(divisor)) >= COUNT
+    )
 
 
 def _scaled(node: Node, name: str, factor: float | None) -> float | None:

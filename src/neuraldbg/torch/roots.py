@@ -42,7 +42,7 @@ class Root:
 
     Args:
         model: The user's own module (unwrapped).
-        prefix: Put before its names when several models are watched.
+        prefix: Put before its names until they are settled.
         faults: Receives our own errors.
         on_input, on_prediction: See `Hooks`.
     """
@@ -60,7 +60,7 @@ class Root:
         self.hooks = Hooks(model, faults, on_input, on_prediction)
         self.compiled = False
         self.reached = False
-        self._named = False
+        self.named = False
         self.first_calls: dict[str, int] = {}
         self._places: dict[str, NDArray[np.int64]] = {}
         self._names = list(self.hooks.rows)
@@ -69,15 +69,18 @@ class Root:
         """Whether training was seen to call this model or a loss to reach it."""
         return self.reached or bool(self.hooks.ledger.order)
 
-    def settle_name(self, *, alone: bool) -> None:
-        """Fix the prefix, once: none for a model that is alone in its run."""
-        if not self._named:
-            self._named = True
-            self.prefix = "" if alone else self.prefix
+    def settle_name(self, prefix: str) -> None:
+        """Fix the prefix; until then it may change."""
+        self.named, self.prefix = True, prefix
 
     def full_name(self, name: str) -> str:
         """The user's name of a module or parameter of this model."""
         return facts.join(self.prefix, own_name(name))
+
+    def modules(self) -> list[nn.Module]:
+        """The model's modules, itself included."""
+        model = self.ref()
+        return [] if model is None else list(model.modules())
 
     def parameters(self) -> dict[str, Tensor]:
         """The model's parameters by the user's name."""
@@ -107,6 +110,7 @@ class Root:
             stream: Where they go.
             loss_scale: Factor that the loss was scaled by; gradients are divided by it.
         """
+        self.compiled |= self.hooks.in_graph()
         calls = self.hooks.ledger.start_drain()
         sums, peaks = self.hooks.ledger.drain()
         if not self.first_calls:

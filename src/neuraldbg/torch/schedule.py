@@ -21,49 +21,63 @@ WARM_UP: Final = 512
 BURST: Final = 8
 # After warm-up never more often than this, so that the median step is an unwatched one.
 LEAST_PERIOD: Final = 4
+# Following the loss costs the same in every step. It is paid from at most this part of what
+# a step earns: where steps are so short that it would take all, looks still get the rest.
+FOLLOWING: Final = 0.5
 # Weight of the newest look in the running estimate of a look's cost.
 BLEND: Final = 0.2
 
 
 class Schedule:
-    """Decides which steps are due.
+    """Decides which steps are due. The first one always is.
 
     Args:
         budget: Share of the run's time that watching may take; 0 looks only in the
             allowance, `inf` at every step.
+
+    Attributes:
+        looks: Looks so far.
     """
 
     def __init__(self, budget: float) -> None:
         self.budget = budget
-        self.purse = ALLOWANCE
-        self.cost = 0.0
-        self.last = -1
-        self.burst = 0
         self.looks = 0
+        self._purse = ALLOWANCE
+        self._cost = 0.0
+        self._steps = 1
+        self._since = 0
+        self._burst = 0
 
-    def due(self, step: int) -> bool:
-        """Whether to look in this step."""
-        if self.budget == float("inf") or step == 0:
+    def next_step(self) -> bool:
+        """Begin the next step; returns whether to look in it."""
+        self._steps += 1
+        self._since += 1
+        if self.budget == float("inf"):
             return True
-        if self.burst > 0:
-            return self.purse > self.cost
-        if step < WARM_UP and self.purse - self.cost > RESERVE:
+        if self._burst > 0:
+            return self._purse > self._cost
+        if self._steps <= WARM_UP and self._purse - self._cost > RESERVE:
             return True
-        spaced = step - self.last >= LEAST_PERIOD
-        return spaced and self.purse > max(self.cost, RESERVE)
+        return self._since >= LEAST_PERIOD and self._purse > max(self._cost, RESERVE)
 
-    def looked(self, step: int, seconds: float) -> None:
+    def looked(self, seconds: float) -> None:
         """Account for a look that cost `seconds`."""
-        self.cost = seconds if self.looks == 0 else self.cost + BLEND * (seconds - self.cost)
-        self.purse -= seconds
-        self.last = step
+        self._cost = seconds if self.looks == 0 else self._cost + BLEND * (seconds - self._cost)
+        self._purse -= seconds
+        self._since = 0
         self.looks += 1
-        self.burst = max(self.burst - 1, 0)
+        self._burst = max(self._burst - 1, 0)
 
-    def earned(self, seconds: float) -> None:
-        """Account for `seconds` of the run's own time."""
-        self.purse = min(self.purse + self.budget * seconds, ALLOWANCE)
+    def passed(self, theirs: float, ours: float = 0.0) -> None:
+        """Account for a step.
+
+        Args:
+            theirs: Seconds of the run's own time.
+            ours: Seconds that following the step cost us, apart from a look.
+        """
+        earned = self.budget * theirs if theirs > 0 else 0.0
+        self._purse = min(self._purse + earned - min(ours, FOLLOWING * earned), ALLOWANCE)
 
     def trigger(self) -> None:
         """Something looks suspicious: look densely for a while."""
-        self.burst = BURST
+        self._burst = BURST

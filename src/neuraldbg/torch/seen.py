@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Channel, Kind, LossFact, TensorFact
 from neuraldbg.torch import data
 from neuraldbg.torch import loss as graph
+from neuraldbg.torch.delay import Delayed, Late
 from neuraldbg.torch.hazards import hazards
 from neuraldbg.torch.streams import Stream
 
@@ -24,6 +26,9 @@ SUSPICIOUS: Final = 3.0
 LEVEL: Final = 0.05  # weight of the newest loss in the running level
 READS: Final = 25  # the loss graph is read at every due step up to here, then seldom
 SELDOM: Final = 10
+# Time for guarding against non-finite operations: seconds at the start, and a share after.
+ALLOWANCE: Final = 0.5
+SHARE: Final = 0.003
 REACH_READS: Final = 3  # the graph is walked to the parameters this often, then seldom
 
 
@@ -34,6 +39,10 @@ class LossSide:
         steps, looks: Where readings go.
         event: Keeps an event in the run file.
         meet: Called with the parameters that a loss reaches.
+
+    Attributes:
+        facts: What each optimizer's loss is made of.
+        waiting: Losses met since the last step.
     """
 
     def __init__(
@@ -45,7 +54,6 @@ class LossSide:
     ) -> None:
         self.facts: dict[int, LossFact] = {}
         self.waiting: list[Tensor] = []
-        self.scaler: weakref.ref[Any] | None = None
         self._steps = steps
         self._looks = looks
         self._event = event
@@ -54,8 +62,12 @@ class LossSide:
         self._pending: LossFact | None = None
         self._reads = 0
         self._prediction: TensorFact | None = None
-        self._unscaled: tuple[int, Tensor] | None = None
+        self._scaler: weakref.ref[Any] | None = None
+        self._unscaled: list[tuple[weakref.ref[Tensor], Tensor]] = []
+        self._late = Delayed()
         self._hazards: set[str] = set()
+        self._started = time.perf_counter()
+        self._guarding = 0.0
 
     # -- the forward side ------------------------------------------------------------
 
@@ -72,22 +84,35 @@ class LossSide:
 
     def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         """A loss scaler multiplied a loss."""
-        self._unscaled = (id(result), loss.detach())
-        self.scaler = weakref.ref(scaler)
+        self._unscaled = [(ref, x) for ref, x in self._unscaled if ref() is not None]
+        self._unscaled.append((weakref.ref(result), loss.detach()))
+        self._scaler = weakref.ref(scaler)
+
+    @property
+    def scaler(self) -> Any:  # noqa: ANN401 - any class with the methods of a GradScaler
+        """The loss scaler, if one is at work."""
+        return None if self._scaler is None else self._scaler()
 
     def scale(self) -> float | None:
         """The factor of the loss scaler, if one is at work; waits for the device."""
-        scaler = None if self.scaler is None else self.scaler()
+        scaler = self.scaler
         return None if scaler is None else float(scaler.get_scale())
 
     # -- the backward side -----------------------------------------------------------
 
-    def value(self, loss: Tensor) -> Tensor:
+    def note(self, loss: Tensor) -> None:
+        """Keep the value of a loss until its optimizer steps."""
+        if not loss.is_meta:
+            self.waiting.append(self._value(loss))
+
+    def forget(self) -> bool:
+        """Drop the loss noted last; whether it was still there."""
+        return self.waiting.pop() is not None if self.waiting else False
+
+    def _value(self, loss: Tensor) -> Tensor:
         """The loss as the user means it: without loss scaling, as one number."""
-        if self._unscaled is not None and self._unscaled[0] == id(loss):
-            loss = self._unscaled[1]
-        value = loss.detach()
-        return value.reshape(()) if value.numel() == 1 else value.float().mean()
+        loss = next((x for ref, x in self._unscaled if ref() is loss), loss).detach()
+        return loss.reshape(()) if loss.numel() == 1 else loss.float().mean()
 
     def read(self, loss: Tensor, step: int) -> None:
         """Read the graph of a loss before its backward pass, on a due step."""
@@ -98,9 +123,25 @@ class LossSide:
         target = graph.target_of(loss)
         if target is not None:
             self.batch("target", target)
-        self._find_hazards(loss, step)
         if loss.grad_fn is not None and (self._reads <= REACH_READS or self._reads > READS):
             self._meet(graph.leaves(loss.grad_fn))
+
+    def look_out(self, loss: Tensor, step: int) -> None:
+        """Look for operations that make NaN or infinity, at every step that can pay for it.
+
+        A logarithm meets its zero in one step, between two looks as likely as not; by the
+        next step the weights are spoilt and the trace is gone.
+        """
+        start = time.perf_counter()
+        broken = (
+            bool(self.waiting)
+            and self.waiting[-1].device.type == "cpu"
+            and not math.isfinite(self.waiting[-1])
+        )
+        if not broken and self._guarding > ALLOWANCE + SHARE * (start - self._started):
+            return
+        self._find_hazards(loss, step)
+        self._guarding += time.perf_counter() - start
 
     def _find_hazards(self, loss: Tensor, step: int) -> None:
         for operation, trouble in hazards(loss):
@@ -122,20 +163,41 @@ class LossSide:
 
     # -- the optimizer's side ----------------------------------------------------------
 
-    def settle(self, index: int) -> float | None:
-        """The losses since the last step belong to optimizer `index`; their mean."""
+    def settle(self, index: int, step: int, *, closure: bool) -> float | None:
+        """Give the losses since the last step to an optimizer.
+
+        Args:
+            index: The optimizer.
+            step: The current step.
+            closure: Whether they were met inside the optimizer's step. It may call its
+                closure at many trial points, of which the first is the current one.
+
+        Returns:
+            Their mean; None if there is none, or if it comes later, from a device.
+        """
+        self._keep_fact(index)
+        losses, self.waiting = self.waiting[:1] if closure else self.waiting, []
+        if not losses:
+            return None
+        channel = Channel(Kind.LOSS, f"loss.{index}" if index else "loss", m.L_VALUE)
+        if any(x.device.type != "cpu" for x in losses):
+            line = torch.stack([x.float().to(losses[-1].device) for x in losses])
+            self._late.send(step, channel, line.mean())
+            return None
+        number = sum(float(x) for x in losses) / len(losses)
+        self._steps.put(channel, number)
+        return number
+
+    def _keep_fact(self, index: int) -> None:
         if self._pending is not None:
             known = self.facts.get(index)
             wide = self._pending.broadcast or (known.broadcast if known else None)
             self.facts[index] = replace(self._pending, index=index, broadcast=wide)
             self._pending = None
-        if not self.waiting:
-            return None
-        number = float(torch.stack([x.float() for x in self.waiting]).mean())
-        self.waiting.clear()
-        name = "loss" if index == 0 else f"loss.{index}"
-        self._steps.put(Channel(Kind.LOSS, name, m.L_VALUE), number)
-        return number
+
+    def arrived(self, *, wait: bool) -> Iterator[Late]:
+        """Losses that have come from a device since: step, channel and value."""
+        return self._late.arrived(wait=wait)
 
     def suspicious(self, value: float) -> bool:
         """Whether a loss is not finite or far above its running level."""

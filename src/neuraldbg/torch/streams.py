@@ -56,6 +56,13 @@ class Stream:
 
     def emit(self, step: int) -> None:
         """Hand over the frame of a step and begin the next."""
-        if self._present.any():
-            self.writer.frame(self.name, step, self._values, self._present)
-            self._present = np.zeros(len(self._present), np.bool_)
+        present, self._present = self._present, np.zeros(len(self._present), np.bool_)
+        if present.any():
+            self.writer.frame(self.name, step, self._values, present)
+
+    def add(self, step: int, channel: Channel, value: float) -> None:
+        """Set one channel of a step whose frame was handed over before."""
+        place = int(self.positions([channel])[0])
+        values, present = np.zeros(place + 1), np.zeros(place + 1, np.bool_)
+        values[place], present[place] = value, True
+        self.writer.frame(self.name, step, values, present)

@@ -26,6 +26,7 @@ from torch._library.effects import EffectType
 Sink = Callable[[Tensor], None]
 
 SINKS: Final[dict[int, Sink]] = {}
+IN_GRAPH: Final[set[int]] = set()  # slots that compiled code has sent to
 _numbers = itertools.count()
 
 
@@ -46,8 +47,13 @@ def _deliver(value: Tensor, slot: Tensor) -> None:
         sink(value)
 
 
+def _deliver_from_graph(value: Tensor, slot: Tensor) -> None:
+    IN_GRAPH.add(int(slot))
+    _deliver(value, slot)
+
+
 _LIBRARY.define("look(Tensor value, Tensor slot) -> ()")
-_LIBRARY.impl("look", _deliver, "CompositeExplicitAutograd")
+_LIBRARY.impl("look", _deliver_from_graph, "CompositeExplicitAutograd")
 torch.library.register_fake("neuraldbg::look", lambda value, slot: None, lib=_LIBRARY)
 _register_effectful_op("neuraldbg::look", EffectType.ORDERED)
 
@@ -61,21 +67,32 @@ class Slot:
 
     def __init__(self, sink: Sink) -> None:
         self.number = next(_numbers)
-        self.tensor = torch.tensor(self.number)
+        # On the CPU whatever the default device: reading it must wait for nothing.
+        self.tensor = torch.tensor(self.number, device="cpu")
         SINKS[self.number] = sink
 
     def close(self) -> None:
         """Forget the sink; tensors that still arrive are dropped."""
         SINKS.pop(self.number, None)
+        IN_GRAPH.discard(self.number)
 
 
 def look(value: Tensor, slot: Tensor) -> None:
     """Send a tensor to a slot, from eager code or from inside a graph."""
     if torch.compiler.is_compiling():
-        if not torch.compiler.is_exporting():
-            torch.ops.neuraldbg.look(value, slot)
-    elif not torch.jit.is_tracing() and torch._C._functorch.peek_interpreter_stack() is None:
+        torch.ops.neuraldbg.look(value, slot)
+    else:
         _deliver(value, slot)
+
+
+def is_training_code() -> bool:
+    """Whether this code runs in earnest, or is traced to be compiled and run.
+
+    What is exported, traced by TorchScript or transformed by functorch is left as it is.
+    """
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting()
+    return not torch._C._is_tracing() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def first_tensor(value: Any) -> Tensor | None:  # noqa: ANN401 - any module output
@@ -146,7 +163,7 @@ class ModuleTap(Tap):
             if not torch.compiler.is_compiling() and module.training:
                 self.unseen += 1
             return
-        if not SWITCH.on:
+        if not SWITCH.on or not is_training_code():
             return
         if self.source is not None:
             given = first_tensor(args)
@@ -154,6 +171,7 @@ class ModuleTap(Tap):
                 look(given, self.source)
         value = first_tensor(output)
         if value is None or value.numel() == 0:
+            look(self.output, self.output)  # it was called, that is all
             return
         look(value, self.output)
         # A hook on a leaf would stay there for good.
@@ -180,6 +198,8 @@ class InputTap(Tap):
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         """Look at the batch on due steps; always count passes without gradient."""
+        if not is_training_code():
+            return
         if not torch.is_grad_enabled():
             mark = self.train if module.training else self.evaluation
             look(mark, mark)
@@ -201,7 +221,7 @@ class PredictionTap(Tap):
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
         """Look at the prediction on due steps of training."""
-        if SWITCH.on and torch.is_grad_enabled():
+        if SWITCH.on and torch.is_grad_enabled() and is_training_code():
             value = first_tensor(output)
             if value is not None and value.numel() > 0:
                 look(value, self.slot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.torch import facts
-from neuraldbg.torch.optimizer import COLUMNS, ParamLook, carried
+from neuraldbg.torch.identity import ByTensor
+from neuraldbg.torch.optimizer import COLUMNS, ParamLook, carried, has_values
 from neuraldbg.torch.streams import Stream
 
 # Rows closer than this (in units of the weight's scale) start out as equal; their spread
@@ -35,15 +36,17 @@ class ParamSide:
     ) -> None:
         self.stepped: list[weakref.ref[Optimizer]] = []
         self.counts: list[int] = []
+        self.initial: ByTensor[dict[str, Any]] = ByTensor()
         self._idle: list[weakref.ref[Optimizer]] = []
-        self.initial: dict[int, dict[str, Any]] = {}
+        self._leader = 0
+        self._behind: dict[int, int] = {}
         self._steps = steps
         self._looks = looks
         self._names = names
         self._look: ParamLook | None = None
         self._bare: ParamLook | None = None
-        self._places: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._grads: dict[int, Tensor] = {}
+        self._places: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        self._grads: ByTensor[Tensor] = ByTensor()
         self._carried: dict[int, float] = {}
         self._equal: list[tuple[str, weakref.ref[Tensor]]] = []
 
@@ -71,6 +74,11 @@ class ParamSide:
         self.counts.append(0)
         return len(self.stepped) - 1
 
+    def holds(self, params: Iterable[Tensor]) -> bool:
+        """Whether an optimizer is to train any of these parameters."""
+        own = {id(p) for p in params}
+        return any(id(p) in own for _, o in self.alive() for p in held(o))
+
     def alive(self) -> list[tuple[int, Optimizer]]:
         """The optimizers that exist, with their numbers; those that never stepped last."""
         refs = [*self.stepped, *self._idle]
@@ -93,7 +101,7 @@ class ParamSide:
     def before_step(self, index: int, optimizer: Optimizer, *, due: bool) -> None:
         """Read rates on every step, gradients and weights on due ones."""
         self._note_rates(index, optimizer, due=due)
-        if not self.initial:
+        if self.counts[index] == 0:
             self._note_initial()
         left = self._carried.pop(index, None)
         if due:
@@ -102,17 +110,33 @@ class ParamSide:
             self._look = ParamLook(held(optimizer))
             self._look.before()
 
-    def after_step(self, index: int) -> None:
-        """Read what the step did, if it was due."""
-        self.counts[index] += 1
-        if self._look is not None:
-            self._put(index, self._look)
-            self._look = None
+    def after_step(self, index: int, *, closure: bool) -> None:
+        """Read what the step did, if it was due.
 
-    def leads(self, index: int) -> bool:
-        """Whether this optimizer has now taken more steps than any other."""
-        others = (c for i, c in enumerate(self.counts) if i != index)
-        return self.counts[index] > max(others, default=0)
+        Args:
+            index: The optimizer.
+            closure: Whether the gradients were computed inside the step.
+        """
+        self.counts[index] += 1
+        look, self._look = self._look, None
+        if look is not None:
+            if closure:
+                look.read_gradients()
+            self._put(index, look)
+
+    def ends_step(self, index: int) -> bool:
+        """Whether the step of this optimizer is the one that ends a step of the loop.
+
+        Of several optimizers the one that steps first leads, until it is gone or another
+        one steps twice without it.
+        """
+        ahead = self._behind.get(index, 0) > 0
+        if index == self._leader or ahead or self.stepped[self._leader]() is None:
+            self._leader = index
+            self._behind.clear()
+            return True
+        self._behind[index] = 1
+        return False
 
     def _note_rates(self, index: int, optimizer: Optimizer, *, due: bool) -> None:
         for g, group in enumerate(optimizer.param_groups):
@@ -127,10 +151,10 @@ class ParamSide:
 
     def _note_initial(self) -> None:
         for name, param in self._names().items():
-            if param.is_meta:
+            if param in self.initial or not has_values(param):
                 continue
             first = facts.initial(param)
-            self.initial[id(param)] = first
+            self.initial.put(param, first)
             spread = first["row_spread"]
             if spread is not None and spread < EQUAL_ROWS:
                 self._equal.append((name, weakref.ref(param)))
@@ -157,8 +181,10 @@ class ParamSide:
             self._bare.before()
 
     def _put(self, index: int, look: ParamLook) -> None:
-        values, present = look.after(self._grads)
-        key = (index, len(look.params))
+        table = look.after(self._grads)
+        if table is None:
+            return
+        key = (index, *(id(p) for p in look.params))
         if key not in self._places:
             names = {id(p): n for n, p in self._names().items()}
             wanted = [
@@ -167,6 +193,7 @@ class ParamSide:
                 for metric in COLUMNS
             ]
             self._places[key] = self._looks.positions(wanted)
+        values, present = table
         self._looks.put_block(self._places[key], values.ravel(), present.ravel())
 
     # -- clipping ------------------------------------------------------------------------

@@ -54,6 +54,8 @@ class Cause:
         weigh: Returns None if the prerequisites are not met.
         family: Module that declares it.
         prior: Log-odds before any evidence.
+        yields_to: Causes further upstream that, where they hold, bring this one's evidence
+            about by themselves.
     """
 
     id: str
@@ -67,6 +69,7 @@ class Cause:
     weigh: Weigh
     family: str
     prior: float
+    yields_to: frozenset[str]
 
 
 # Log-odds of a cause before any evidence: about one run in fifty-five has it.
@@ -85,6 +88,7 @@ def cause(
     rivals: dict[str, str] | None = None,
     references: tuple[str, ...] = (),
     prior: float = PRIOR,
+    yields_to: str = "",
 ) -> Callable[[Weigh], Weigh]:
     """Register a cause; the decorated function weighs the evidence for it."""
 
@@ -101,6 +105,7 @@ def cause(
             weigh=weigh,
             family=weigh.__module__.rpartition(".")[2],
             prior=prior,
+            yields_to=frozenset(yields_to.split()),
         )
         return weigh
 

@@ -42,6 +42,7 @@ def gradient_profile(view: View) -> list[tuple[str, float]]:
     experiment="ReLU in their place",
     rivals={"depth_without_normalization": "there the activations do not saturate"},
     references=("Glorot and Bengio 2010", "Hochreiter 1991"),
+    yields_to="bad_bias_init init_too_large unnormalized_input nonfinite_input eval_mode_training",
 )
 def _saturating_activation(view: View) -> Finding | None:
     order = view.record.called()
@@ -178,6 +179,8 @@ def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float])
     repair="Widen the narrowest hidden layer.",
     experiment="widen",
     rivals={"missing_nonlinearity": "there a non-linearity is missing"},
+    yields_to="missing_nonlinearity output_activation_mismatch wrong_loss lr_too_high "
+    "init_symmetric",
 )
 def _insufficient_capacity(view: View) -> Finding | None:
     hidden = [x for x in view.layers[:-1] if isinstance(x.config.get("out_features"), int)]
@@ -185,7 +188,8 @@ def _insufficient_capacity(view: View) -> Finding | None:
         return None
     narrow = min(hidden, key=lambda x: int(x.config["out_features"] or 0))
     width = int(narrow.config["out_features"] or 0)
-    given = int(narrow.config.get("in_features") or 0)
+    given = narrow.config.get("in_features")
+    given = given if isinstance(given, int) else 0
     if width > NARROW or width >= given + 2:
         return None
     flat = _flat_end(view)

@@ -23,6 +23,7 @@ from neuraldbg.core.view import View
     repair="Normalise queries and keys (QK layer norm), or scale the logits by 1/sqrt(d).",
     experiment="normalise q and k, or scale logits",
     references=("Dehghani et al., Scaling ViT to 22B, 2023", "Zhai et al., entropy collapse, 2023"),
+    yields_to="unnormalized_input init_too_large missing_zero_grad",
 )
 def _unstable_attention(view: View) -> Finding | None:
     pairs = _query_key(view)
@@ -52,7 +53,7 @@ def _unstable_attention(view: View) -> Finding | None:
 
 def _query_key(view: View) -> list[tuple[str, str, str]]:
     """(attention module, query projection, key projection) by the usual names."""
-    names = {x.name for x in view.facts.modules}
+    names = dict.fromkeys(x.name for x in view.facts.modules)
     out = []
     for query, key in (
         ("q", "k"),

@@ -36,6 +36,8 @@ DROP_MUCH = 0.6
         "init_too_small": "there the initial weights are off",
     },
     references=("He et al. 2015", "Ioffe and Szegedy 2015"),
+    yields_to="bad_bias_init init_too_large init_too_small saturating_activation "
+    "unnormalized_input nonfinite_input eval_mode_training init_symmetric",
 )
 def _depth_without_normalization(view: View) -> Finding | None:
     layers = [x for x in view.layers if not x.kind.startswith("Embedding")]

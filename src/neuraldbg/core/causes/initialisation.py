@@ -45,6 +45,7 @@ def gain(param: ParamFact) -> float:
         "lr_too_high": "there the first loss is sound and the second is not",
     },
     references=("Glorot and Bengio 2010", "He et al. 2015"),
+    yields_to="unnormalized_input nonfinite_input",
 )
 def _init_too_large(view: View) -> Finding | None:
     trained = [p for p in view.facts.params if len(p.shape) >= 2 and p.requires_grad]
@@ -172,6 +173,7 @@ def _init_too_small(view: View) -> Finding | None:
     repair="Initialise the weights at random (reset_parameters(), kaiming_uniform_), not with a constant.",
     experiment="default initialisation",
     references=("Goodfellow et al., Deep Learning, 8.4",),
+    yields_to="broken_graph params_not_optimized missing_optimizer_step",
 )
 def _init_symmetric(view: View) -> Finding | None:
     equal = []
@@ -213,6 +215,7 @@ def _init_symmetric(view: View) -> Finding | None:
         "init_too_large": "there the weights are too large",
         "lr_too_high": "there the units are alive at step 0",
     },
+    yields_to="nonfinite_operation nonfinite_input unnormalized_input",
 )
 def _bad_bias_init(view: View) -> Finding | None:
     far = []

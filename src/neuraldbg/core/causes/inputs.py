@@ -9,6 +9,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Floats
 from neuraldbg.core.view import View
 
 LARGE_FEATURE = 10.0
@@ -30,6 +31,7 @@ LARGE_FEATURE = 10.0
         "lr_too_high": "there the input is fine",
     },
     references=("LeCun et al., Efficient BackProp, 1998",),
+    yields_to="nonfinite_input",
 )
 def _unnormalized_input(view: View) -> Finding | None:
     best = None
@@ -180,6 +182,7 @@ def _degenerate_input(view: View) -> Finding | None:
         "the loss rises",
     ),
     repair="Find out what changed in the data at that step.",
+    yields_to="unshuffled_data outlier_batch nonfinite_input",
 )
 def _distribution_shift(view: View) -> Finding | None:
     for metric, word in ((m.B_MEAN, "mean"), (m.B_STD, "spread")):
@@ -204,10 +207,15 @@ def _distribution_shift(view: View) -> Finding | None:
     return None
 
 
-def change_point(values: np.ndarray) -> tuple[int, float]:
-    """The split with the largest difference of medians, away from the ends."""
+def change_point(values: Floats) -> tuple[int, float]:
+    """The split that the ranks tell best, away from the ends, and its difference of medians.
+
+    Pettitt's statistic (1979): single outliers do not move it, and it is largest where the
+    change is, while the difference of medians alone is equal over a wide range of splits.
+    """
     n = len(values)
-    places = range(n // 8, n - n // 8)
-    gaps = [abs(float(np.median(values[:i]) - np.median(values[i:]))) for i in places]
-    best = int(np.argmax(gaps))
-    return n // 8 + best, gaps[best]
+    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[group]
+    lean = np.abs(np.cumsum(ranks) - np.arange(1, n + 1) * (n + 1) / 2)
+    at = n // 8 + int(np.argmax(lean[n // 8 - 1 : n - n // 8 - 1]))
+    return at, abs(float(np.median(values[:at]) - np.median(values[at:])))

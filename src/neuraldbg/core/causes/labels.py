@@ -23,6 +23,7 @@ MAJORITY = 0.9
     ),
     repair="Standardise the targets (and undo it on the predictions).",
     experiment="standardise the target",
+    yields_to="nonfinite_input",
 )
 def _unscaled_targets(view: View) -> Finding | None:
     if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1", "custom"):
@@ -55,6 +56,12 @@ def _unscaled_targets(view: View) -> Finding | None:
     ),
     repair="Check that sample k and label k belong together (sort both sides the same way).",
     rivals={"lr_too_low": "there the updates are tiny"},
+    yields_to="broken_graph params_not_optimized missing_nonlinearity excessive_dropout "
+    "insufficient_capacity loss_shape_broadcast output_activation_mismatch "
+    "wrong_loss unshuffled_data frozen_params init_symmetric eval_mode_training "
+    "loss_reduction_scale lr_too_high lr_too_low lr_schedule excessive_weight_decay "
+    "excessive_momentum degenerate_input missing_zero_grad clip_before_unscale "
+    "excessive_clipping unstable_attention batchnorm_small_batch",
 )
 def _label_noise(view: View) -> Finding | None:
     if view.trouble.kind != "not_learning" or not view.ratios or view.loss is None:
@@ -106,7 +113,7 @@ def _degenerate_targets(view: View) -> Finding | None:
     std = view.batch("target", m.B_STD).finite()
     distinct = view.batch("target", m.B_DISTINCT).finite()
     low, high = view.batch("target", m.B_LOW).finite(), view.batch("target", m.B_HIGH).finite()
-    if len(std) < 3:
+    if len(std) < 3 or not len(low) or not len(high):
         return None
     scale = max(float(np.abs(high.values).max()), float(np.abs(low.values).max()), 1e-12)
     if float(std.values.max()) <= 1e-6 * scale and float(np.ptp(low.values)) <= 1e-6 * scale:
@@ -136,7 +143,7 @@ def _degenerate_targets(view: View) -> Finding | None:
 @cause(
     "class_imbalance",
     "One class dominates.",
-    explains="plateau",
+    explains="plateau not_learning",
     chain=(
         "most samples are of one class",
         "predicting it always is nearly right",
@@ -144,6 +151,7 @@ def _degenerate_targets(view: View) -> Finding | None:
     ),
     repair="Weight the classes (or sample them evenly).",
     experiment="class weights",
+    yields_to="unshuffled_data degenerate_targets",
 )
 def _class_imbalance(view: View) -> Finding | None:
     majority = view.batch("target", m.B_MAJORITY).median()
@@ -178,7 +186,7 @@ def _unshuffled_data(view: View) -> Finding | None:
     mean = view.batch("target", m.B_MEAN).finite()
     moves = view.batch("target", m.B_TRANSITIONS).median()
     size = view.batch("target", m.B_SIZE).median()
-    if len(majority) < 10 or not size >= 4:
+    if len(majority) < 10 or not len(mean) or not size >= 4:
         return None
     between, within = float(mean.values.std()), view.batch("target", m.B_STD).median()
     pure = majority.median()

@@ -48,6 +48,11 @@ JUMP = 1.5
         "init_too_large": "there the first loss is far too high before any update",
     },
     references=("Goodfellow et al., Deep Learning, 8.3", "Cohen et al., Edge of stability, 2021"),
+    yields_to="unnormalized_input unscaled_targets init_too_large loss_reduction_scale "
+    "missing_zero_grad nonfinite_input nonfinite_operation half_precision_underflow "
+    "half_precision_overflow excessive_momentum unstable_attention "
+    "exploding_recurrence bad_bias_init outlier_batch wrong_update_sign "
+    "unshuffled_data",
 )
 def _lr_too_high(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):
@@ -83,6 +88,8 @@ def _rate_evidence(view: View, lr: float) -> list[Evidence]:
                 lr=lr,
             )
         ]
+    if lr <= high / 3:
+        return [evidence(f"lr {lr:.3g} is usual for {kind} ({low:g} to {high:g})", -1.0, lr=lr)]
     return []
 
 
@@ -140,6 +147,10 @@ def _bulk_death(view: View) -> list[Evidence]:
     repair="Raise the learning rate tenfold (and again, until the loss falls clearly).",
     experiment="scale every lr by 10, by 100",
     rivals={"lr_schedule": "there the rate starts sound and collapses"},
+    yields_to="lr_schedule excessive_clipping clip_before_unscale wrong_loss "
+    "output_activation_mismatch saturating_activation depth_without_normalization "
+    "loss_reduction_scale optimizer_misconfigured low_precision_update "
+    "bad_bias_init init_too_small",
 )
 def _lr_too_low(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):

@@ -239,6 +239,7 @@ def _feeds(view: View, module: str) -> bool:
     ),
     repair="Set requires_grad_(True) on the layers that must learn.",
     experiment="unfreeze",
+    yields_to="broken_graph params_not_optimized",
 )
 def _frozen_params(view: View) -> Finding | None:
     called = {x.name for x in view.record.called()}

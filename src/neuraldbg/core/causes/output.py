@@ -44,6 +44,7 @@ def last_module(view: View) -> ModuleFact | None:
     experiment="identity in its place",
     rivals={"wrong_loss": "there the activation is sound and the loss is not"},
     references=("PyTorch documentation of CrossEntropyLoss and BCEWithLogitsLoss",),
+    yields_to="bad_bias_init wrong_loss",
 )
 def _output_activation_mismatch(view: View) -> Finding | None:
     fact = view.loss
@@ -56,7 +57,8 @@ def _output_activation_mismatch(view: View) -> Finding | None:
     last = last_module(view)
     where: tuple[str, ...] = (last.name,) if last is not None else ()
     rectified = [x.name for x in view.record.called() if x.kind == last_activation(view)]
-    where = tuple(rectified[-1:]) or where
+    told = tuple(e.where for e in found if e.where is not None and e.where != "loss")
+    where = told or tuple(rectified[-1:]) or where
     return Finding(tuple(found), where, 0, found[0].text[0].upper() + found[0].text[1:] + ".")
 
 
@@ -142,7 +144,7 @@ def _inner_cut(view: View) -> list[Evidence]:
     tails = [x for x in view.record.called() if x.kind in ("ReLU", "ReLU6") and _is_tail(view, x)]
     for x in tails:
         zero = view.usual(view.module(x.name, m.ACT_ZERO))
-        if zero > 0.3:
+        if 0.3 < zero < 1.0:
             return [
                 evidence(
                     f"{x.name} is a ReLU at the very end of a head: {zero:.0%} of its output is cut to zero and gets no gradient",

@@ -12,6 +12,9 @@ from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
 FP16_MAX = 65504.0
+# An evaluation loss that rose less than this above its best, or is less than this many
+# times the training loss, is the usual noise and gap of a good run.
+LEAST_RISE, APART = 1.05, 1.5
 FP16_TINY = 6e-8  # smallest subnormal number of float16
 
 
@@ -226,23 +229,25 @@ def _compiler_divergence(view: View) -> Finding | None:
 )
 def _overfitting(view: View) -> Finding | None:
     held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
-    if len(held) < 4:
+    train = view.path
+    if len(held) < 4 or not train.fall > 0.3:
         return None
     best = int(np.argmin(held.values))
-    rise = float(held.values[-1] / max(held.values[best], 1e-12))
-    train = view.path
-    if rise < 1.15 or best >= len(held) - 2 or not train.fall > 0.3:
+    last = float(np.median(held.values[-2:]))
+    rise = last / max(float(held.values[best]), 1e-12)
+    apart = last / max(train.last, 1e-12)
+    if best >= len(held) - 1 or rise < LEAST_RISE or apart < APART:
         return None
     step = int(held.steps[best])
     found = [
         evidence(
-            f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {held.values[-1]:.3g}",
-            min(3.0 + 4.0 * math.log10(rise), 6.0),
+            f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {last:.3g}",
+            min(2.5 + 20.0 * math.log10(rise), 5.0),
             step=step,
         ),
         evidence(
-            f"the training loss fell to {train.last:.3g}, {held.values[-1] / max(train.last, 1e-12):.3g} times below it",
-            2.0 if held.values[-1] > 1.5 * train.last else -2.0,
+            f"the training loss fell to {train.last:.3g}: the evaluation loss is {apart:.3g} times as large",
+            min(1.5 * math.log10(apart / APART) + 0.5, 3.0),
         ),
     ]
     return Finding(tuple(found), (), step, f"The model overfits from step {step} on.")

@@ -25,13 +25,14 @@ from neuraldbg.core.view import View
     experiment="clip to norm 1",
     rivals={"lr_too_high": "there a feed-forward model fails as well"},
     references=("Pascanu et al., On the difficulty of training RNNs, 2013",),
+    yields_to="nonfinite_input unnormalized_input missing_zero_grad init_too_large",
 )
 def _exploding_recurrence(view: View) -> Finding | None:
     repeated = [x for x in view.layers if x.calls >= 5 or x.kind in ("LSTM", "GRU", "RNN")]
     if not repeated or view.trouble.level == 0:
         return None
     clipped = len(view.record.series(Kind.OPTIMIZER, "0", m.O_CLIP_LIMIT)) > 0
-    module = max(repeated, key=lambda x: _grad(view, x.name))
+    module = max(repeated, key=lambda x: np.nan_to_num(_grad(view, x.name), nan=-1.0))
     grad = _grad(view, module.name)
     found = [
         evidence(
@@ -44,10 +45,11 @@ def _exploding_recurrence(view: View) -> Finding | None:
     ]
     if view.trouble.kind in ("nonfinite", "diverged"):
         found.append(evidence("the run diverges", 1.5))
-    weight = float(np.clip(1.5 * math.log10(max(grad, 1e-6) / 10.0), -2.0, 3.0))
-    found.append(
-        evidence(f"the gradient norm of its weights is {grad:.3g}", weight, where=module.name)
-    )
+    if not math.isnan(grad):
+        weight = float(np.clip(1.5 * math.log10(max(grad, 1e-6) / 10.0), -2.0, 3.0))
+        found.append(
+            evidence(f"the gradient norm of its weights is {grad:.3g}", weight, where=module.name)
+        )
     return Finding(
         tuple(found),
         (module.name,),
@@ -57,6 +59,7 @@ def _exploding_recurrence(view: View) -> Finding | None:
 
 
 def _grad(view: View, module: str) -> float:
+    """The largest early gradient norm of a module's parameters; NaN if none was read."""
     norms = [view.param(p.name, m.P_GRAD).finite().values[:5] for p in view.params_of(module)]
     tops = [float(v.max()) for v in norms if len(v)]
-    return max(tops, default=0.0)
+    return max(tops, default=math.nan)

@@ -9,6 +9,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.record import Record
 
@@ -22,6 +24,7 @@ def detector(fn: Detector) -> Detector:
     return fn
 
 
+@np.errstate(all="ignore")
 def extract(record: Record) -> tuple[SemanticEvent, ...]:
     """Every semantic event of a record, in order of step."""
     for module in pkgutil.iter_modules(__path__):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,7 +13,7 @@ from neuraldbg.core.detect import detector
 from neuraldbg.core.detect.states import event, transitions
 from neuraldbg.core.events import ActivationHealth, EventType, SemanticEvent
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Record, Series
+from neuraldbg.core.record import Floats, Record, Series
 
 RECTIFIERS: Final = frozenset({"ReLU", "ReLU6", "Threshold", "Hardtanh"})
 # Share of units that stay at zero for a whole batch. SageMaker Debugger calls a layer dead
@@ -36,38 +37,54 @@ def activations(record: Record) -> Iterator[SemanticEvent]:
             continue
         rms = record.series(Kind.MODULE, module.name, m.ACT_RMS)
         others = {
-            key: record.series(Kind.MODULE, module.name, key)
+            key: record.series(Kind.MODULE, module.name, key).on(rms.steps)
             for key in (m.ACT_NEGATIVE_UNITS, m.ACT_FLAT, m.ACT_CONSTANT_UNITS)
         }
         several = not size < 2 and module.kind not in ("Embedding", "BatchNorm1d")
-        states = [
-            _state(rms, others, i, rectifier=module.kind in RECTIFIERS, several=several)
-            for i in range(len(rms))
-        ]
+        readings = zip(
+            rms.values.tolist(),
+            *(values.tolist() for values in others.values()),
+            _limits(rms),
+            strict=True,
+        )
+        rectifier = module.kind in RECTIFIERS
+        states = [_state(*one, rectifier=rectifier, several=several) for one in readings]
         yield from _events(module.name, rms, others, states)
 
 
-def _state(
-    rms: Series, others: dict[str, Series], i: int, *, rectifier: bool, several: bool
-) -> ActivationHealth:
-    value = float(rms.values[i])
-    if not np.isfinite(value):
-        return ActivationHealth.NONFINITE
-    if rectifier and others[m.ACT_NEGATIVE_UNITS].values[i] >= DEAD_UNITS:
-        return ActivationHealth.DEAD
-    if others[m.ACT_FLAT].values[i] > SATURATED:
-        return ActivationHealth.SATURATED
-    if several and others[m.ACT_CONSTANT_UNITS].values[i] >= COLLAPSED:
-        return ActivationHealth.COLLAPSED
+def _limits(rms: Series) -> list[float]:
+    """The root mean square at which each look counts as exploding."""
     start = rms.values[:FIRST]
     start = start[np.isfinite(start)]
-    if len(start) and i >= FIRST and value > EXPLODING_RATIO * float(np.median(start)):
-        return ActivationHealth.EXPLODING
-    return ActivationHealth.HEALTHY
+    usual = float(np.median(start)) if len(start) else 0.0
+    # An output that starts at zero (a gate, an adapter) has no scale to explode from.
+    limit = EXPLODING_RATIO * usual if usual > 0 else math.inf
+    return [math.inf if i < FIRST else limit for i in range(len(rms))]
+
+
+def _state(
+    rms: float,
+    negative: float,
+    flat: float,
+    constant: float,
+    limit: float,
+    *,
+    rectifier: bool,
+    several: bool,
+) -> ActivationHealth:
+    if not math.isfinite(rms):
+        return ActivationHealth.NONFINITE
+    if rectifier and negative >= DEAD_UNITS:
+        return ActivationHealth.DEAD
+    if flat > SATURATED:
+        return ActivationHealth.SATURATED
+    if several and constant >= COLLAPSED:
+        return ActivationHealth.COLLAPSED
+    return ActivationHealth.EXPLODING if rms > limit else ActivationHealth.HEALTHY
 
 
 def _events(
-    name: str, rms: Series, others: dict[str, Series], states: list[ActivationHealth]
+    name: str, rms: Series, others: dict[str, Floats], states: list[ActivationHealth]
 ) -> Iterator[SemanticEvent]:
     for change in transitions(
         states,
@@ -76,7 +93,9 @@ def _events(
         at_once=frozenset({ActivationHealth.NONFINITE}),
     ):
         numbers = {
-            key.removeprefix("act_"): float(s.values[change.at]) for key, s in others.items()
+            key.removeprefix("act_"): float(values[change.at])
+            for key, values in others.items()
+            if not np.isnan(values[change.at])
         }
         value = float(rms.values[change.at])
         step = int(rms.steps[change.at])

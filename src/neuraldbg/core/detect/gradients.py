@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -58,9 +60,10 @@ def _detect_gradient_transition(
         series: Root mean square of the gradient at its output.
         largest: The largest of all modules' gradients, by step: the scale.
     """
+    values = series.values.tolist()
     states = [
-        gradient_state(series, i, largest.get(int(series.steps[i]), 0.0))
-        for i in range(len(series))
+        gradient_state(values, i, largest.get(step, 0.0))
+        for i, step in enumerate(series.steps.tolist())
     ]
     for change in transitions(
         states,
@@ -74,18 +77,23 @@ def _detect_gradient_transition(
         yield event(EventType.GRADIENT, name, step, change, rms=value, largest=scale)
 
 
-def gradient_state(series: Series, i: int, largest: float) -> GradientHealth:
-    """The momentary state of a gradient: scale-free first, absolute last."""
-    value = float(series.values[i])
-    if not np.isfinite(value):
+def gradient_state(values: Sequence[float], i: int, largest: float) -> GradientHealth:
+    """The momentary state of a gradient: scale-free first, absolute last.
+
+    Args:
+        values: The module's gradients, in order of step.
+        i: Which of them.
+        largest: The largest of all modules' gradients at that step.
+    """
+    value = values[i]
+    if not math.isfinite(value):
         return GradientHealth.NONFINITE
     if value == 0.0:
         return GradientHealth.ZERO
     if largest > 0 and value < VANISHING_RATIO * largest:
         return GradientHealth.VANISHING
-    past = series.values[max(0, i - BASELINE) : i]
-    past = past[np.isfinite(past) & (past > 0)]
-    if len(past) >= 3 and value > EXPLODING_RATIO * float(np.median(past)):
+    past = [x for x in values[max(0, i - BASELINE) : i] if 0 < x < math.inf]
+    if len(past) >= 3 and value > EXPLODING_RATIO * statistics.median(past):
         return GradientHealth.EXPLODING
     if value < VANISHING_FLOOR:
         return GradientHealth.VANISHING

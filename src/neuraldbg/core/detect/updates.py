@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
-
-import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.detect import detector
 from neuraldbg.core.detect.states import event, transitions
 from neuraldbg.core.events import EventType, SemanticEvent, UpdateHealth
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Record, Series
+from neuraldbg.core.record import Record
 
 # Update over weight in one step. About 1e-3 is the usual advice; healthy runs of the
 # benchmark with Adam stay under 0.2 after their first steps and above 1e-5.
@@ -30,18 +29,18 @@ def updates(record: Record) -> Iterator[SemanticEvent]:
         still = record.series(Kind.PARAM, param.name, m.P_STILL)
         if len(ratio) == 0:
             continue
-        states = [_state(ratio, still, i) for i in range(len(ratio))]
+        stays = still.on(ratio.steps)
+        states = [_state(*reading) for reading in zip(ratio.values, stays, strict=True)]
         for change in transitions(states, start=UpdateHealth.UNKNOWN, quiet=UpdateHealth.HEALTHY):
             step, value = int(ratio.steps[change.at]), float(ratio.values[change.at])
             yield event(EventType.UPDATE, param.name, step, change, ratio=value)
 
 
-def _state(ratio: Series, still: Series, i: int) -> UpdateHealth:
-    value = float(ratio.values[i])
-    if not np.isfinite(value):
+def _state(ratio: float, still: float) -> UpdateHealth:
+    if not math.isfinite(ratio):
         return UpdateHealth.UNKNOWN
-    if value == 0.0 or (len(still) == len(ratio) and still.values[i] >= 1):
+    if ratio == 0.0 or still >= 1:
         return UpdateHealth.FROZEN
-    if value > HUGE:
+    if ratio > HUGE:
         return UpdateHealth.HUGE
-    return UpdateHealth.TINY if value < TINY else UpdateHealth.HEALTHY
+    return UpdateHealth.TINY if ratio < TINY else UpdateHealth.HEALTHY

@@ -1,0 +1,139 @@
+"""What watching costs: step times of several ways of watching, side by side.
+
+    python bench/overhead.py [--model gpt] [--backend inductor] [--variants none default dense naive]
+                             [--rounds 30] [--steps 10] [--warm-up 60] [--json FILE]
+
+Each variant lives in its own process; the processes take turns of a few steps, so that all
+see the same state of the machine, and only one computes at a time. Reported is the ratio of
+a variant's median step time to the unwatched one's in the same round: the median over the
+rounds, and the range that holds the middle half of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def worker(model: str, backend: str, variant: str) -> None:
+    """Serve turns: read a number of steps from standard input, answer with their times."""
+    import warnings
+
+    import torch
+    from variants import VARIANTS
+    from workloads import build
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(2)
+    work = build(model, backend)
+    with VARIANTS[variant](work):
+        started = time.perf_counter()
+        work.step()
+        _answer({"first": time.perf_counter() - started})
+        for line in sys.stdin:
+            times = []
+            for _ in range(int(line)):
+                start = time.perf_counter()
+                work.step()
+                times.append(time.perf_counter() - start)
+            _answer({"times": times})
+
+
+def _answer(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+class Turn:
+    """A worker process that computes only when it is asked to."""
+
+    def __init__(self, model: str, backend: str, variant: str) -> None:
+        command = [sys.executable, __file__, "--worker", variant, "--model", model, "--backend", backend]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+        )
+        self.first = self._read()["first"]
+
+    def _read(self) -> dict:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("a worker died; its error is above")
+        return json.loads(line)
+
+    def steps(self, count: int) -> list[float]:
+        """Run some steps; their times in seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        return self._read()["times"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def measure(model: str, backend: str, variants: list[str], rounds: int, steps: int, warm_up: int) -> dict:
+    """Ratios of step times against the variant `none`."""
+    turns = {}
+    for name in ["none", *(v for v in variants if v != "none")]:
+        turns[name] = Turn(model, backend, name)
+        turns[name].steps(warm_up)
+    all_times = {name: [] for name in turns}
+    ratios = {name: [] for name in turns}
+    for _ in range(rounds):
+        times = {name: turn.steps(steps) for name, turn in turns.items()}
+        base = statistics.median(times["none"])
+        for name, values in times.items():
+            all_times[name] += values
+            ratios[name].append(statistics.median(values) / base)
+    for turn in turns.values():
+        turn.close()
+    return {name: _summary(ratios[name], all_times[name], all_times["none"], turns[name].first) for name in turns}
+
+
+def _summary(ratios: list[float], times: list[float], base: list[float], first: float) -> dict:
+    quarters = statistics.quantiles(ratios, n=4)
+    return {
+        "median_ratio": round(statistics.median(ratios), 3),
+        "middle_half": [round(quarters[0], 3), round(quarters[2], 3)],
+        "total_ratio": round(sum(times) / sum(base), 3),
+        "median_ms": round(1000 * statistics.median(times), 3),
+        "first_step_s": round(first, 1),
+    }
+
+
+def main() -> None:
+    """Run as a script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gpt", choices=("mlp", "cnn", "gpt", "lstm"))
+    parser.add_argument("--backend", default="inductor")
+    parser.add_argument("--variants", nargs="+", default=["none", "default", "dense", "naive"])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warm-up", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    o = parser.parse_args()
+    if o.worker:
+        worker(o.model, o.backend, o.worker)
+        return
+    found = measure(o.model, o.backend, o.variants, o.rounds, o.steps, o.warm_up)
+    print(f"{o.model}, {o.backend}: {o.rounds} rounds of {o.steps} steps")
+    print(f"{'variant':12} {'median':>8} {'middle half':>16} {'total':>8} {'ms':>9} {'first step':>11}")
+    for name, row in found.items():
+        low, high = row["middle_half"]
+        print(f"{name:12} {row['median_ratio']:7.3f}x {low:7.3f}-{high:7.3f}x {row['total_ratio']:7.3f}x "
+              f"{row['median_ms']:9.2f} {row['first_step_s']:9.1f} s")
+    if o.json:
+        o.json.write_text(json.dumps({"model": o.model, "backend": o.backend, "variants": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

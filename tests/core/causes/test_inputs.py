@@ -1,0 +1,192 @@
+"""The input: scale, missing values, outliers, change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neuraldbg.core.causes.inputs import change_point
+
+from ..records import EVERY, Draft, classifier
+from .blame import accused, blamed, confidence, convict, texts
+
+LOOKS = 50
+
+
+def raw(scale: float = 5e3) -> Draft:
+    """Raw features of a large scale; the run is stuck."""
+    return classifier().stays(40.0).of_batch("input", feature_rms=scale, feature_spread=200.0)
+
+
+def missing(look: int = 10, name: str = "input") -> Draft:
+    """Batches with NaN entries from a look on; the loss follows."""
+    bad = np.zeros(LOOKS)
+    bad[look:] = 3.0
+    return classifier().breaks(look * EVERY).of_batch(name, nonfinite=bad)
+
+
+def corrupted(look: int = 20, size: float = 4e4) -> Draft:
+    """One batch with huge values, at which the loss jumps."""
+    largest = np.full(LOOKS, 4.0)
+    largest[look] = size
+    draft = classifier().of_batch("input", absmax=largest)
+    loss = draft.build().series(*LOSS).values.copy()
+    loss[look * EVERY] = 500.0
+    return draft.loses(loss)
+
+
+LOSS = next(c for c in classifier().channels if c.metric == "value")
+
+
+def shifted(look: int = 25, by: float = 3.0) -> Draft:
+    """Inputs whose mean moves; the loss goes back to where it began."""
+    draft = classifier()
+    mean = draft.build().series(*BATCH_MEAN).values.copy()
+    mean[look:] += by
+    loss = draft.build().series(*LOSS).values.copy()
+    loss[look * EVERY :] = 2.4
+    return draft.of_batch("input", mean=mean).loses(loss)
+
+
+BATCH_MEAN = next(c for c in classifier().channels if c.name == "input" and c.metric == "mean")
+
+
+# -- scale ---------------------------------------------------------------------------------
+
+
+def test_raw_features_are_not_normalised() -> None:
+    best = convict(raw(), "unnormalized_input", where="fc1")
+    assert "the largest feature of input has a scale of 5e+03" in texts(best)
+    assert "200 times that of a typical feature" in texts(best)
+
+
+def test_the_largest_of_several_inputs_counts() -> None:
+    draft = raw(1.0).of_batch("input.1", feature_rms=5e3, feature_spread=1.0)
+    assert "the largest feature of input.1" in texts(blamed(draft))
+
+
+def test_targets_are_no_input() -> None:
+    draft = classifier().stays(40.0).of_batch("target", feature_rms=5e3)
+    assert "unnormalized_input" not in accused(draft)
+
+
+def test_standardised_features_are_not_blamed() -> None:
+    assert "unnormalized_input" not in accused(raw(3.0))
+
+
+def test_raw_features_with_which_the_run_learns_are_no_fault() -> None:
+    assert accused(raw(30.0).falls(2.3, 0.1)) == []
+
+
+def test_large_input_and_large_weights_are_told_apart() -> None:
+    weights = classifier().stays(60.0).change_param("*.weight", init_rms=4.0)
+    assert blamed(weights).cause == "init_too_large"
+    assert "unnormalized_input" not in accused(weights)
+    assert "init_too_large" not in accused(raw())
+
+
+def test_large_input_and_a_high_rate_are_told_apart() -> None:
+    rate = classifier().diverges().change_optimizer("SGD", lr=5.0)
+    rate.of_param("*.weight", update_ratio=0.9)
+    assert blamed(rate).cause == "lr_too_high"
+    assert "unnormalized_input" not in accused(rate)
+
+
+# -- not finite ----------------------------------------------------------------------------
+
+
+def test_nan_in_the_input_is_found_at_its_step() -> None:
+    best = convict(missing(), "nonfinite_input", where="input", step=40)
+    assert "3 non-finite entries at step 40" in texts(best)
+    assert "the loss is not finite from then on" in texts(best)
+
+
+def test_nan_in_the_targets_is_found_too() -> None:
+    convict(missing(name="target"), "nonfinite_input", where="target", step=40)
+
+
+def test_it_is_told_even_where_the_loss_stays_finite() -> None:
+    convict(missing().falls(2.3, 0.1), "nonfinite_input", where="input", step=40)
+
+
+def test_finite_data_is_not_blamed_for_a_nan() -> None:
+    assert "nonfinite_input" not in accused(classifier().breaks(40))
+
+
+# -- outliers ------------------------------------------------------------------------------
+
+
+def test_a_batch_with_huge_values_at_which_the_loss_jumps_is_found() -> None:
+    best = convict(corrupted(), "outlier_batch", where="input", step=80)
+    assert "input reaches 4e+04 at step 80" in texts(best)
+    assert "the loss spikes right after" in texts(best)
+
+
+def test_a_heavy_tail_is_no_outlier() -> None:
+    assert "outlier_batch" not in accused(corrupted(size=40.0))
+
+
+def test_an_outlier_to_which_the_loss_does_not_react_is_no_fault() -> None:
+    assert accused(corrupted().falls(2.3, 0.1)) == []
+
+
+def test_inputs_that_are_always_large_are_no_outliers() -> None:
+    draft = corrupted().of_batch("input", absmax=4e4)
+    assert "outlier_batch" not in accused(draft)
+
+
+# -- nothing to learn from -----------------------------------------------------------------
+
+
+def test_samples_that_are_all_the_same_are_degenerate() -> None:
+    draft = classifier().stays().of_batch("input", sample_std=1e-6)
+    best = convict(draft, "degenerate_input", where="input")
+    assert "differ by 1e-06 of their scale" in texts(best)
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0])
+def test_samples_that_differ_are_not_blamed(spread: float) -> None:
+    draft = classifier().stays().of_batch("input", sample_std=spread)
+    assert "degenerate_input" not in accused(draft)
+
+
+def test_a_batch_of_one_sample_cannot_differ() -> None:
+    draft = classifier().stays().of_batch("input", sample_std=0.0, size=1.0)
+    assert "degenerate_input" not in accused(draft)
+
+
+# -- change --------------------------------------------------------------------------------
+
+
+def test_inputs_that_change_within_the_run_are_found_at_their_step() -> None:
+    best = convict(shifted(), "distribution_shift", where="input", step=100)
+    assert "the mean of the input moves by" in texts(best)
+
+
+def test_a_change_of_spread_is_one_too() -> None:
+    draft = shifted(by=0.0)
+    spread = np.full(LOOKS, 1.0)
+    spread[25:] = 8.0
+    best = convict(
+        draft.of_batch("input", std=spread), "distribution_shift", where="input", step=100
+    )
+    assert "the spread of the input" in texts(best)
+
+
+def test_a_change_that_the_loss_does_not_mind_is_no_fault() -> None:
+    assert accused(shifted().falls(2.3, 0.1)) == []
+
+
+def test_a_small_drift_is_no_change() -> None:
+    assert "distribution_shift" not in accused(shifted(by=0.1))
+
+
+def test_a_short_run_is_not_searched_for_changes() -> None:
+    draft = shifted()
+    draft.channels[BATCH_MEAN] = draft.channels[BATCH_MEAN].between(0, 39 * EVERY - 1)
+    assert confidence(draft, "distribution_shift") == 0.0
+
+
+def test_the_change_point_is_where_the_medians_differ_most() -> None:
+    values = np.concatenate([np.zeros(60), np.full(40, 5.0)])
+    assert change_point(values) == (60, 5.0)

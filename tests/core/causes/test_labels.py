@@ -1,0 +1,203 @@
+"""The targets: scale, noise, balance, order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ..records import BATCH, Draft, classifier, regression
+from .blame import accused, blamed, confidence, convict, texts
+
+LOOKS = 50
+
+
+def unscaled(scale: float = 5e3) -> Draft:
+    """Targets of a large scale; the run is stuck."""
+    draft = regression().stays(scale**2)
+    return draft.of_batch(
+        "target",
+        mean=scale,
+        std=scale / 10,
+        low=0.0,
+        high=2 * scale,
+        absmax=2 * scale,
+        sample_std=0.1,
+    )
+
+
+def noisy(agreement: float = 0.01) -> Draft:
+    """Sound updates, gradients that do not agree, a loss at the entropy of the labels."""
+    return classifier().stays(2.29).of_param("*.weight", grad_cosine=agreement)
+
+
+def imbalanced(majority: float = 0.98) -> Draft:
+    """Labels of which nearly all are of one class; the loss stays at their entropy."""
+    entropy = -majority * math.log(majority) - (1 - majority) * math.log(1 - majority)
+    of_batch = entropy - 1 / (2 * BATCH)  # what a batch of that size shows of it
+    draft = classifier().of_batch(
+        "target", majority=majority, distinct=2.0, entropy=of_batch, mean=0.02, std=0.14
+    )
+    return draft.stays(entropy)
+
+
+def ordered() -> Draft:
+    """Batches of one class each, class after class."""
+    draft = classifier().stays()
+    classes = np.repeat(np.arange(10.0), 5)
+    return draft.of_batch(
+        "target", mean=classes, low=classes, high=classes, std=0.0, majority=1.0, distinct=1.0,
+        entropy=0.0, transitions=0.0,
+    )  # fmt: skip
+
+
+# -- scale ---------------------------------------------------------------------------------
+
+
+def test_targets_of_thousands_are_not_scaled() -> None:
+    best = convict(unscaled(), "unscaled_targets")
+    assert "the targets have a scale of" in texts(best)
+
+
+def test_standardised_targets_are_not_blamed() -> None:
+    assert "unscaled_targets" not in accused(regression().stays(1.0))
+
+
+def test_large_targets_that_the_run_learns_are_no_fault() -> None:
+    assert accused(unscaled(50.0).falls(2500.0, 1.0)) == []
+
+
+def test_class_indices_have_no_scale() -> None:
+    draft = classifier().stays().of_batch("target", mean=500.0, std=300.0)
+    assert "unscaled_targets" not in accused(draft)
+
+
+# -- noise ---------------------------------------------------------------------------------
+
+
+def test_labels_that_gradients_do_not_agree_on_are_noise() -> None:
+    best = convict(noisy(), "label_noise")
+    assert "hardly agree (cosine 0.01)" in texts(best)
+    assert "no layer is dead, saturated or cut off" in texts(best)
+    assert "at the entropy of the labels" in texts(best)
+
+
+def test_gradients_that_agree_speak_against_noise() -> None:
+    assert confidence(noisy(0.6), "label_noise") < confidence(noisy(), "label_noise")
+
+
+def test_a_dead_layer_speaks_against_noise() -> None:
+    dead = noisy().of_module("act1", act_negative_units=1.0)
+    assert confidence(dead, "label_noise") < confidence(noisy(), "label_noise")
+
+
+def test_a_first_loss_far_from_the_entropy_speaks_against_noise() -> None:
+    far = noisy()
+    loss = np.full(far.steps, 2.29)
+    loss[0] = 5.0
+    assert confidence(far.loses(loss), "label_noise") < confidence(noisy(), "label_noise")
+
+
+def test_tiny_updates_are_not_the_labels() -> None:
+    draft = noisy().change_optimizer("SGD", lr=1e-6).of_param("*.weight", update_ratio=1e-7)
+    assert blamed(draft).cause == "lr_too_low"
+    assert "label_noise" not in accused(draft)
+
+
+def test_a_run_that_learns_has_learnable_labels() -> None:
+    assert accused(noisy().falls(2.3, 0.1)) == []
+
+
+def test_without_gradients_or_a_chance_level_noise_is_not_claimed() -> None:
+    assert "label_noise" not in accused(noisy().without("grad_cosine"))
+    assert "label_noise" not in accused(noisy().without("entropy"))
+
+
+# -- constant ------------------------------------------------------------------------------
+
+
+def test_targets_that_never_change_are_degenerate() -> None:
+    draft = regression().of_batch(
+        "target", std=0.0, mean=3.0, low=3.0, high=3.0, absmax=3.0, sample_std=0.0
+    )
+    best = convict(draft, "degenerate_targets", where="target")
+    assert "every target of 50 batches is 3" in texts(best)
+
+
+def test_one_label_in_every_batch_is_degenerate() -> None:
+    draft = classifier().of_batch(
+        "target", std=1e-3, low=2.0, high=2.0, distinct=1.0, majority=1.0, entropy=0.0
+    )
+    best = convict(draft, "degenerate_targets", where="target")
+    assert "one and the same label" in texts(best)
+
+
+def test_targets_that_differ_between_batches_are_not_constant() -> None:
+    assert "degenerate_targets" not in accused(ordered())
+    assert "degenerate_targets" not in accused(classifier().stays())
+
+
+def test_two_batches_are_too_few_to_call_targets_constant() -> None:
+    draft = regression()
+    few = np.full(LOOKS, np.nan)
+    few[:2] = 0.0
+    assert accused(draft.of_batch("target", std=few, low=3.0, high=3.0)) == []
+
+
+def test_targets_whose_range_was_not_read_are_not_called_constant() -> None:
+    draft = regression().of_batch("target", std=0.0).without("low", "high")
+    assert "degenerate_targets" not in accused(draft)
+
+
+# -- balance -------------------------------------------------------------------------------
+
+
+def test_a_class_that_holds_nearly_all_labels_dominates() -> None:
+    best = convict(imbalanced(), "class_imbalance", where="target")
+    assert "98% of the labels" in texts(best)
+
+
+@pytest.mark.parametrize("majority", [0.5, 0.89])
+def test_a_moderate_majority_is_not_blamed(majority: float) -> None:
+    assert "class_imbalance" not in accused(imbalanced(majority))
+
+
+def test_a_single_class_is_no_imbalance() -> None:
+    draft = imbalanced().of_batch("target", distinct=1.0)
+    assert "class_imbalance" not in accused(draft)
+
+
+# -- order ---------------------------------------------------------------------------------
+
+
+def test_batches_of_one_class_each_are_not_shuffled() -> None:
+    best = convict(ordered(), "unshuffled_data", where="target")
+    assert "100% of the labels of a batch are one class" in texts(best)
+    assert "Shuffle" in best.repair
+
+
+def test_shuffled_batches_are_not_blamed() -> None:
+    assert "unshuffled_data" not in accused(classifier().stays())
+
+
+def test_batches_of_two_samples_are_often_pure() -> None:
+    assert "unshuffled_data" not in accused(ordered().of_batch("target", size=2.0))
+
+
+def test_imbalanced_but_shuffled_batches_are_not_in_order() -> None:
+    assert "unshuffled_data" not in accused(imbalanced())
+
+
+def test_a_few_batches_have_no_order() -> None:
+    draft = ordered()
+    few = np.full(LOOKS, np.nan)
+    few[:9] = 1.0
+    assert "unshuffled_data" not in accused(draft.of_batch("target", majority=few))
+
+
+def test_healthy_labels_are_balanced_and_shuffled() -> None:
+    record = classifier().build()
+    majority = record.series("batch", "target", "majority")  # type: ignore[arg-type]
+    assert majority.median() < 0.5
+    assert BATCH >= 4

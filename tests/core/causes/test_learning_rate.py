@@ -1,0 +1,173 @@
+"""The learning rate: too high, too low, mistimed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..records import EVERY, Draft, classifier
+from .blame import accused, blamed, confidence, convict, texts
+
+
+def too_high() -> Draft:
+    """Updates as large as the weights, at a rate far beyond what is usual."""
+    draft = classifier().change_optimizer("SGD", lr=5.0)
+    return draft.of_param("*.weight", update_ratio=0.8).of_param("fc2.weight", update_ratio=1.4)
+
+
+def too_low() -> Draft:
+    """Updates that are lost in the weights, with healthy gradients."""
+    draft = classifier().change_optimizer("SGD", lr=1e-6)
+    return draft.of_param("*.weight", update_ratio=1e-7).stays()
+
+
+def collapsing(gone: int = 60) -> Draft:
+    """A rate that is sound at first and practically zero from a step on."""
+    draft = classifier()
+    lr = np.full(draft.steps, 0.05)
+    lr[gone:] = 1e-6
+    return draft.of_optimizer("0.0", lr=lr)
+
+
+# -- too high ------------------------------------------------------------------------------
+
+
+def test_a_rate_that_makes_the_loss_diverge_is_too_high() -> None:
+    best = convict(too_high().diverges(), "lr_too_high", where="fc2.weight")
+    assert "from 5 to about 0.5" in best.repair
+    assert "the loss rises" in texts(best)
+    assert "above the usual range of SGD" in texts(best)
+
+
+def test_a_rate_that_makes_the_loss_nan_after_a_few_updates_is_too_high() -> None:
+    best = convict(too_high().breaks(3), "lr_too_high", where="fc2.weight")
+    assert "not after a few updates" in texts(best)
+
+
+def test_a_loss_that_jumps_and_stays_up_is_evidence() -> None:
+    draft = too_high().stays()
+    loss = np.array([2.3, 2.3, *np.full(draft.steps - 2, 4.0)])
+    best = convict(draft.loses(loss), "lr_too_high", where="fc2.weight")
+    assert "jumped from 2.3 to 4 at step 2" in texts(best)
+
+
+def test_units_that_die_after_the_start_are_evidence() -> None:
+    dying = np.full(50, 0.05)
+    dying[10:] = 1.0
+    draft = too_high().stays().of_module("act1", act_negative_units=dying)
+    best = convict(draft, "lr_too_high", where="fc2.weight")
+    assert f"act1 was healthy and died at step {10 * EVERY}" in texts(best)
+
+
+def test_a_high_rate_at_which_the_loss_falls_is_no_fault() -> None:
+    assert accused(too_high()) == []
+
+
+def test_a_rate_near_the_end_of_the_usual_range_speaks_neither_for_nor_against() -> None:
+    draft = too_high().diverges().change_optimizer("SGD", lr=0.4)
+    best = convict(draft, "lr_too_high", where="fc2.weight")
+    assert "usual range" not in texts(best)
+    assert not any("usual for SGD" in e.text for e in best.against)
+
+
+def test_a_usual_rate_with_usual_updates_is_not_blamed_for_a_stuck_run() -> None:
+    assert "lr_too_high" not in accused(classifier().stays())
+
+
+def test_one_layer_alone_with_large_updates_speaks_for_a_high_rate_only_weakly() -> None:
+    draft = classifier().change_optimizer("SGD", lr=5.0).of_param("fc2.weight", update_ratio=1.4)
+    best = convict(draft.diverges(), "lr_too_high", where="fc2.weight")
+    assert best.confidence < confidence(too_high().diverges(), "lr_too_high")
+
+
+def test_without_update_readings_no_rate_is_judged() -> None:
+    draft = too_high().diverges().without("update_ratio")
+    assert "lr_too_high" not in accused(draft)
+
+
+def test_gradients_that_are_left_over_are_a_better_explanation() -> None:
+    draft = too_high().diverges()
+    assert blamed(draft).cause == "lr_too_high"
+    assert blamed(draft.of_optimizer("0", grad_carried=3.0)).cause == "missing_zero_grad"
+
+
+def test_a_first_loss_far_too_high_points_at_the_initial_weights_instead() -> None:
+    draft = classifier().of_param("*.weight", update_ratio=0.2).stays(40.0)
+    draft.change_param("*.weight", init_rms=3.0)
+    assert blamed(draft).cause == "init_too_large"
+
+
+# -- too low -------------------------------------------------------------------------------
+
+
+def test_a_rate_at_which_nothing_moves_is_too_low() -> None:
+    best = convict(too_low(), "lr_too_low")
+    assert "from 1e-06 to about 1e-05" in best.repair
+    assert "below the usual range" in texts(best)
+
+
+def test_a_low_rate_at_which_the_loss_falls_is_no_fault() -> None:
+    assert accused(too_low().falls(2.3, 0.1)) == []
+
+
+def test_updates_of_a_usual_size_rule_out_a_low_rate() -> None:
+    assert "lr_too_low" not in accused(too_low().of_param("*.weight", update_ratio=2e-3))
+
+
+def test_a_usual_rate_with_tiny_updates_is_hardly_to_blame() -> None:
+    usual = too_low().change_optimizer("SGD", lr=0.05)
+    assert confidence(usual, "lr_too_low") < confidence(too_low(), "lr_too_low")
+
+
+def test_what_is_usual_depends_on_the_optimizer() -> None:
+    plain = too_low().change_optimizer("SGD", lr=1e-4)
+    adaptive = too_low().change_optimizer("AdamW", lr=1e-4)
+    assert confidence(adaptive, "lr_too_low") < confidence(plain, "lr_too_low")
+
+
+def test_a_rate_of_zero_is_not_called_low() -> None:
+    assert "lr_too_low" not in accused(too_low().change_optimizer("SGD", lr=0.0))
+
+
+# -- schedule ------------------------------------------------------------------------------
+
+
+def test_a_schedule_that_kills_the_rate_early_is_found_with_its_step() -> None:
+    best = convict(collapsing(60).stays(), "lr_schedule", step=60)
+    assert "70% of the run had no rate left" in texts(best)
+
+
+def test_a_rate_that_decays_to_zero_at_the_very_end_is_no_fault() -> None:
+    assert accused(collapsing(190)) == []
+    assert "lr_schedule" not in accused(collapsing(190).stays())
+
+
+def test_a_warm_up_is_no_fault() -> None:
+    draft = classifier()
+    lr = np.concatenate([np.geomspace(1e-6, 0.05, 60), np.full(draft.steps - 60, 0.05)])
+    assert accused(draft.of_optimizer("0.0", lr=lr)) == []
+
+
+def test_a_rate_that_grows_until_the_loss_diverges_is_a_schedule_fault() -> None:
+    draft = classifier()
+    lr = np.geomspace(0.01, 1e3, draft.steps)
+    best = convict(draft.of_optimizer("0.0", lr=lr).diverges(), "lr_schedule", step=None)
+    assert "and the loss diverged" in texts(best)
+
+
+def test_a_scheduler_stepped_too_often_is_evidence() -> None:
+    draft = collapsing(60).stays()
+    often = draft.of_optimizer("0", scheduler_steps=np.arange(draft.steps) * 4.0)
+    assert "the scheduler took 796 steps in 200 optimizer steps" in texts(blamed(often))
+
+
+def test_a_scheduler_stepped_as_often_as_the_optimizer_is_none() -> None:
+    draft = collapsing(60).stays()
+    in_step = draft.of_optimizer("0", scheduler_steps=np.arange(draft.steps) + 1.0)
+    assert "the scheduler took" not in texts(blamed(in_step))
+
+
+def test_a_rate_low_from_the_start_is_no_schedule_fault_and_a_collapsing_one_is_not_too_low() -> (
+    None
+):
+    assert "lr_schedule" not in accused(too_low())
+    assert blamed(collapsing(60).stays()).cause == "lr_schedule"

@@ -1,0 +1,276 @@
+"""The training loop: zero_grad, step, what the optimizer holds, what is cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.causes.loop import listed, modules_of
+from neuraldbg.core.facts import Kind, ParamFact
+
+from ..records import EVERY, STEPS, Draft, classifier
+from .blame import accused, blamed, convict, texts
+
+LOOKS = 50
+
+
+def never_stepped() -> Draft:
+    """Backward passes without any optimizer step: nothing moves."""
+    draft = classifier().notes(optimizer_steps=0).stays()
+    draft.of_param("*", still=1.0, update_ratio=0.0, update_norm=0.0)
+    return draft.change_optimizer("SGD", lr=0.05)
+
+
+def not_held(pattern: str) -> Draft:
+    """Parameters that get gradients and that no optimizer holds."""
+    draft = classifier().stays().change_param(pattern, optimizer=None, group=None)
+    return draft.without_series(pattern)
+
+
+def cut(*layers: str) -> Draft:
+    """Parameters in the optimizer that never get a gradient."""
+    draft = classifier().stays()
+    for layer in layers:
+        draft.change_param(f"{layer}.*", reached=False)
+        draft.of_param(f"{layer}.*", grad_none=1.0, update_ratio=0.0, still=1.0)
+    return draft
+
+
+def climbing() -> Draft:
+    """Updates that point along the gradient."""
+    return classifier().of_param("*.weight", update_align=-0.9)
+
+
+# -- zero_grad -----------------------------------------------------------------------------
+
+
+def test_gradients_left_over_before_each_backward_were_never_zeroed() -> None:
+    draft = classifier().stays().of_optimizer("0", grad_carried=2.0)
+    best = convict(draft, "missing_zero_grad")
+    assert "in 50 of 50 looks" in texts(best)
+
+
+def test_it_is_reported_even_where_the_run_learns() -> None:
+    convict(classifier().of_optimizer("0", grad_carried=2.0), "missing_zero_grad")
+
+
+def test_the_onset_is_the_first_look_with_a_reading() -> None:
+    carried = np.full(LOOKS, 2.0)
+    carried[0] = np.nan
+    draft = classifier().stays().of_optimizer("0", grad_carried=carried)
+    convict(draft, "missing_zero_grad", step=EVERY)
+
+
+def test_growth_of_what_is_left_over_is_evidence() -> None:
+    draft = classifier().stays().of_optimizer("0", grad_carried=np.linspace(1, 40, LOOKS))
+    assert "they grew 40-fold" in texts(blamed(draft))
+
+
+def test_the_second_optimizer_is_named() -> None:
+    draft = classifier().optimizer("SGD", lr=0.1).of_optimizer("1", grad_carried=2.0)
+    assert "Optimizer 1" in convict(draft, "missing_zero_grad").summary
+
+
+def test_gradients_left_over_now_and_then_are_accumulation() -> None:
+    sometimes = np.where(np.arange(LOOKS) % 4 == 0, 0.0, 2.0)
+    assert accused(classifier().of_optimizer("0", grad_carried=sometimes)) == []
+
+
+def test_a_single_look_proves_nothing() -> None:
+    once = np.full(LOOKS, np.nan)
+    once[0] = 2.0
+    assert accused(classifier().of_optimizer("0", grad_carried=once)) == []
+
+
+def test_without_left_over_gradients_a_divergence_is_the_rates() -> None:
+    draft = classifier().change_optimizer("SGD", lr=5.0).of_param("*.weight", update_ratio=0.9)
+    assert accused(draft.diverges())[0] == "lr_too_high"
+
+
+# -- step ----------------------------------------------------------------------------------
+
+
+def test_backward_without_any_step_is_a_missing_step() -> None:
+    best = convict(never_stepped(), "missing_optimizer_step")
+    assert f"{STEPS} backward passes" in texts(best)
+    assert "bit for bit" in texts(best)
+
+
+def test_a_scaler_that_skipped_every_step_still_counts_as_no_step() -> None:
+    convict(never_stepped().notes(scaler="GradScaler"), "missing_optimizer_step")
+
+
+def test_it_needs_no_update_readings() -> None:
+    draft = never_stepped().without("still", "update_ratio")
+    assert "bit for bit" not in texts(convict(draft, "missing_optimizer_step"))
+
+
+def test_weights_that_move_without_an_optimizer_are_updated_by_hand() -> None:
+    assert accused(classifier().notes(optimizer_steps=0)) == []
+
+
+def test_one_step_is_enough_to_acquit() -> None:
+    assert "missing_optimizer_step" not in accused(never_stepped().notes(optimizer_steps=1))
+
+
+def test_two_backwards_are_too_few_to_tell() -> None:
+    assert "missing_optimizer_step" not in accused(never_stepped().notes(backwards=2))
+
+
+def test_where_the_optimizer_steps_on_other_parameters_it_is_not_a_missing_step() -> None:
+    assert blamed(not_held("*")).cause == "params_not_optimized"
+    assert blamed(never_stepped()).cause == "missing_optimizer_step"
+
+
+# -- what the optimizer holds -----------------------------------------------------------------
+
+
+def test_parameters_with_gradients_and_no_optimizer_are_named() -> None:
+    best = convict(not_held("fc[12].*"), "params_not_optimized", where="fc1")
+    assert "4 parameters" in texts(best)
+    assert set(best.where) == {"fc1", "fc2"}
+
+
+def test_all_parameters_outside_the_optimizer_weigh_more_than_some() -> None:
+    assert blamed(not_held("*")).confidence >= blamed(not_held("fc2.*")).confidence
+
+
+def test_layers_in_a_python_list_are_told_as_such() -> None:
+    draft = not_held("fc2.*").change_param("fc2.*", registered=False)
+    best = convict(draft, "params_not_optimized", where="fc2")
+    assert "not registered with the model" in texts(best)
+
+
+def test_a_stale_optimizer_is_evidence() -> None:
+    draft = not_held("*")
+    draft.optimizers[0] = replace(draft.optimizers[0], foreign=6)
+    assert "holds 6 parameters that no trained model has" in texts(blamed(draft))
+
+
+def test_parameters_without_gradient_need_no_optimizer() -> None:
+    draft = classifier().change_param("fc1.*", optimizer=None, reached=False)
+    assert accused(draft) == []
+    frozen = classifier().change_param("fc1.*", optimizer=None, requires_grad=False)
+    assert "params_not_optimized" not in accused(frozen)
+
+
+def test_an_optimizer_that_never_stepped_proves_nothing_about_what_it_holds() -> None:
+    draft = not_held("fc1.*")
+    draft.optimizers = []
+    assert "params_not_optimized" not in accused(draft)
+
+
+# -- the graph -------------------------------------------------------------------------------
+
+
+def test_a_layer_in_front_of_trained_ones_without_gradient_is_cut_off() -> None:
+    best = convict(cut("fc1"), "broken_graph", where="fc1")
+    assert "runs in the forward pass before modules that do get gradients" in texts(best)
+
+
+def test_the_module_nearest_to_the_cut_comes_with_all_behind_it() -> None:
+    assert convict(cut("fc1", "fc2"), "broken_graph", where="fc1").where == ("fc1", "fc2")
+
+
+def test_a_call_under_no_grad_is_evidence() -> None:
+    draft = cut("fc1").change_module("fc1", calls=0, config={"no_grad_calls": 12})
+    best = convict(draft, "broken_graph", where="fc1")
+    assert "without gradient recording" in texts(best)
+
+
+def test_a_module_inside_a_called_block_counts_as_called() -> None:
+    draft = cut()
+    draft.module("block", "Block", leaf=False, before="fc2").layer("block.hidden", 64, 64)
+    draft.change_module("block.hidden", calls=0)
+    draft.change_param("block.*", reached=False).of_param("block.*", grad_none=1.0, still=1.0)
+    assert "broken_graph" in accused(draft)
+
+
+def test_a_module_that_is_never_called_is_only_unused() -> None:
+    draft = classifier().layer("spare", 64, 64).change_module("spare", calls=0)
+    draft.change_param("spare.*", reached=False).of_param("spare.*", grad_none=1.0)
+    assert accused(draft) == []
+
+
+def test_a_gradient_that_arrives_now_and_then_is_a_branch_not_a_cut() -> None:
+    sometimes = np.where(np.arange(LOOKS) % 5 == 0, 0.0, 1.0)
+    assert "broken_graph" not in accused(cut("fc1").of_param("fc1.*", grad_none=sometimes))
+
+
+def test_two_looks_without_gradient_are_too_few() -> None:
+    draft = cut("fc1")
+    for name in ("fc1.weight", "fc1.bias"):
+        draft.put(Kind.PARAM, name, m.P_GRAD_NONE, [1.0, 1.0])
+    assert "broken_graph" not in accused(draft)
+
+
+def test_where_nothing_is_reached_the_graph_was_never_seen() -> None:
+    draft = cut("fc1").change_param("*", reached=None)
+    assert "broken_graph" not in accused(draft)
+
+
+def test_a_cut_and_a_forgotten_parameter_are_told_apart() -> None:
+    assert "params_not_optimized" not in accused(cut("fc1"))
+    assert "broken_graph" not in accused(not_held("fc1.*"))
+
+
+# -- frozen ----------------------------------------------------------------------------------
+
+
+def test_frozen_layers_in_a_run_that_learns_nothing_are_named() -> None:
+    draft = classifier().stays().change_param("fc[12].*", requires_grad=False, reached=False)
+    best = convict(draft, "frozen_params", where="fc1")
+    assert "requires_grad=False" in texts(best)
+
+
+def test_frozen_layers_in_a_run_that_learns_are_fine_tuning() -> None:
+    assert accused(classifier().change_param("fc[12].*", requires_grad=False)) == []
+
+
+def test_a_few_frozen_entries_are_not_worth_a_word() -> None:
+    draft = classifier().stays().change_param("fc3.bias", requires_grad=False)
+    assert "frozen_params" not in accused(draft)
+
+
+# -- sign ------------------------------------------------------------------------------------
+
+
+def test_updates_along_the_gradient_maximise_the_loss() -> None:
+    best = convict(climbing().diverges(), "wrong_update_sign")
+    assert "along the gradient" in texts(best)
+
+
+def test_a_negated_error_that_falls_below_zero_is_maximised() -> None:
+    draft = climbing().change_loss(ops=("Neg", "NllLoss", "LogSoftmax"))
+    best = convict(draft.loses(-np.geomspace(2.3, 1e4, STEPS)), "wrong_update_sign")
+    assert "falls below zero" in texts(best)
+
+
+@pytest.mark.parametrize("align", [0.9, 0.0, -0.3])
+def test_updates_that_do_not_climb_are_not_blamed(align: float) -> None:
+    draft = classifier().of_param("*.weight", update_align=align).diverges()
+    assert "wrong_update_sign" not in accused(draft)
+
+
+def test_a_negative_loss_of_ones_own_may_be_right() -> None:
+    draft = classifier().change_loss(kind="custom", ops=("Neg", "Mean", "Mul"))
+    assert accused(draft.loses(-np.geomspace(1, 100, STEPS))) == []
+
+
+def test_a_high_rate_does_not_climb() -> None:
+    draft = classifier().change_optimizer("SGD", lr=5.0).of_param("*.weight", update_ratio=0.9)
+    assert "wrong_update_sign" not in accused(draft.diverges())
+
+
+# -- words -----------------------------------------------------------------------------------
+
+
+def test_modules_are_listed_once_and_briefly() -> None:
+    params = [ParamFact("a.weight"), ParamFact("a.bias"), ParamFact("b.weight"), ParamFact("c")]
+    assert modules_of(params) == ("a", "b", "c")
+    assert listed(("a",)) == "a"
+    assert listed(("a", "b")) == "a and b"
+    assert listed(("a", "b", "c")) == "a and 2 more"

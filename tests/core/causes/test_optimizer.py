@@ -1,0 +1,146 @@
+"""The optimizer's settings: decay, momentum, clipping, epsilon."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ..records import Draft, classifier
+from .blame import accused, blamed, convict, texts
+
+
+def decaying(kind: str = "SGD", decay: float = 0.5, left: float = 0.01) -> Draft:
+    """Weights that shrink to a share of their start under a strong decay."""
+    draft = classifier().change_optimizer(kind, lr=0.05, weight_decay=decay).stays()
+    return draft.of_param("*.weight", weight_norm=np.geomspace(5.0, 5.0 * left, 50), grad_norm=0.05)
+
+
+def clipped(limit: float, norm: float = 2.0) -> Draft:
+    """Gradients that are clipped on every step."""
+    draft = classifier().stays().of_param("*.weight", update_ratio=1e-6)
+    return draft.of_optimizer(
+        "0", clip_norm=np.full(draft.steps, norm), clip_limit=np.full(draft.steps, limit)
+    )
+
+
+# -- weight decay --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "decay"), [("SGD", 0.5), ("AdamW", 10.0), ("Adam", 0.5)])
+def test_a_decay_that_shrinks_all_weights_is_excessive(kind: str, decay: float) -> None:
+    best = convict(decaying(kind, decay), "excessive_weight_decay")
+    assert f"weight_decay {decay:g}" in best.summary
+    assert "shrank to 0.01" in texts(best)
+
+
+def test_the_decay_term_is_compared_with_the_gradient_where_they_share_a_step() -> None:
+    assert "of the gradient" in texts(blamed(decaying("SGD", 0.5)))
+    assert "of the gradient" not in texts(blamed(decaying("AdamW", 10.0)))
+
+
+def test_the_same_decay_is_no_fault_where_the_run_learns() -> None:
+    assert accused(decaying("SGD", 0.01, left=0.95).falls(2.3, 0.1)) == []
+
+
+def test_a_usual_decay_is_not_blamed_for_a_stuck_run() -> None:
+    assert "excessive_weight_decay" not in accused(decaying("SGD", 1e-4, left=1.0))
+
+
+def test_without_decay_or_readings_there_is_nothing_to_blame() -> None:
+    assert "excessive_weight_decay" not in accused(decaying("SGD", 0.0))
+    assert "excessive_weight_decay" not in accused(decaying().without("weight_norm"))
+    assert "excessive_weight_decay" not in accused(decaying().without("grad_norm"))
+
+
+# -- momentum ------------------------------------------------------------------------------
+
+
+def test_a_momentum_that_averages_over_hundreds_of_steps_is_excessive() -> None:
+    draft = classifier().change_optimizer("SGD", lr=0.05, momentum=0.999).stays()
+    best = convict(draft, "excessive_momentum")
+    assert "over 1000 steps" in texts(best)
+
+
+def test_beta1_of_adam_is_a_momentum() -> None:
+    settings = {"betas.0": 0.9995, "betas.1": 0.999}
+    draft = classifier().change_optimizer("Adam", lr=1e-3, **settings).stays()
+    convict(draft, "excessive_momentum")
+
+
+def test_a_momentum_of_one_is_no_division_by_zero() -> None:
+    draft = classifier().change_optimizer("SGD", lr=0.05, momentum=1.0).stays()
+    convict(draft, "excessive_momentum")
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9, 0.95])
+def test_a_usual_momentum_is_not_blamed(momentum: float) -> None:
+    draft = classifier().change_optimizer("SGD", lr=0.05, momentum=momentum).stays()
+    assert "excessive_momentum" not in accused(draft)
+
+
+def test_a_high_momentum_with_which_the_run_learns_is_no_fault() -> None:
+    assert accused(classifier().change_optimizer("SGD", lr=0.05, momentum=0.999)) == []
+
+
+# -- clipping ------------------------------------------------------------------------------
+
+
+def test_clipping_to_a_tiny_share_of_the_gradient_is_excessive() -> None:
+    best = convict(clipped(1e-4), "excessive_clipping")
+    assert "2e+04 times the limit 0.0001" in texts(best)
+
+
+def test_the_onset_is_the_first_clipped_step() -> None:
+    draft = clipped(1e-4)
+    norm = np.full(draft.steps, np.nan)
+    norm[30:] = 2.0
+    convict(draft.of_optimizer("0", clip_norm=norm), "excessive_clipping", step=30)
+
+
+def test_an_optimizer_that_rescales_gradients_speaks_against_it() -> None:
+    best = blamed(clipped(1e-4).change_optimizer("Adam", lr=1e-3))
+    assert "rescales gradients" in "".join(e.text for e in best.against)
+    assert best.confidence < blamed(clipped(1e-4)).confidence
+
+
+@pytest.mark.parametrize("limit", [5.0, 0.5])
+def test_clipping_near_the_usual_norm_is_not_blamed(limit: float) -> None:
+    assert "excessive_clipping" not in accused(clipped(limit))
+
+
+def test_clipping_with_which_the_run_learns_is_no_fault() -> None:
+    assert accused(clipped(1e-3).falls(2.3, 0.1)) == []
+
+
+def test_clipping_of_scaled_gradients_is_another_fault() -> None:
+    draft = clipped(1e-4).notes(clips_of_scaled_gradients=200)
+    draft.of_optimizer("0", loss_scale=np.full(draft.steps, 65536.0))
+    assert blamed(draft).cause == "clip_before_unscale"
+    assert "excessive_clipping" not in accused(draft)
+
+
+# -- settings ------------------------------------------------------------------------------
+
+
+def test_an_eps_far_above_the_gradients_swallows_them() -> None:
+    draft = classifier().change_optimizer("Adam", lr=1e-3, eps=1.0).stays()
+    best = convict(draft.of_param("*.weight", update_ratio=1e-5), "optimizer_misconfigured")
+    assert "eps 1 is" in texts(best)
+
+
+@pytest.mark.parametrize("beta2", [0.1, 0.9999999])
+def test_a_second_beta_far_from_sound_is_evidence(beta2: float) -> None:
+    settings = {"betas.0": 0.9, "betas.1": beta2, "eps": 1e-8}
+    draft = classifier().change_optimizer("Adam", lr=1e-3, **settings).stays()
+    assert f"beta2 {beta2:g}" in texts(convict(draft, "optimizer_misconfigured"))
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-4])
+def test_a_usual_eps_is_not_blamed(eps: float) -> None:
+    settings = {"betas.0": 0.9, "betas.1": 0.999, "eps": eps}
+    draft = classifier().change_optimizer("Adam", lr=1e-3, **settings).stays()
+    assert "optimizer_misconfigured" not in accused(draft)
+
+
+def test_a_large_eps_with_which_the_run_learns_is_no_fault() -> None:
+    assert accused(classifier().change_optimizer("Adam", lr=1e-3, eps=1.0)) == []

@@ -1,0 +1,111 @@
+"""How the loss is put together: shapes and reductions."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuraldbg.core.facts import LossPart
+
+from ..records import BATCH, Draft, classifier, regression
+from .blame import accused, blamed, confidence, convict, texts
+
+
+def summed(batch: int = 512, factor: float | None = 1.0) -> Draft:
+    """A loss that is the sum over the samples of a batch; the run diverges."""
+    draft = classifier().diverges(2.3 * batch)
+    parts = (LossPart("cross_entropy", "sum", factor, batch),)
+    draft.change_loss(reduction="sum", parts=parts, batch=batch)
+    return draft.of_param("*.weight", update_ratio=0.05)
+
+
+def mixed(factor: float | None = 1.0, entries: int = 784 * BATCH) -> Draft:
+    """A mean next to a sum."""
+    parts = (LossPart("mse", "mean", 1.0, BATCH), LossPart("kl_div", "sum", factor, entries))
+    return regression().stays(100.0).change_loss(parts=parts)
+
+
+# -- shapes --------------------------------------------------------------------------------
+
+
+def broadcast() -> Draft:
+    """Shapes (32, 1) and (32,) at the loss."""
+    return regression().stays(1.0).change_loss(broadcast=((BATCH, 1), (BATCH,)))
+
+
+def test_shapes_that_broadcast_to_a_square_are_found_at_the_output_layer() -> None:
+    best = convict(broadcast(), "loss_shape_broadcast", where="fc3")
+    assert "shapes (32, 1) and (32,) meet at the loss" in texts(best)
+    assert "squeeze" in best.repair
+
+
+def test_it_is_told_even_where_the_loss_falls() -> None:
+    convict(broadcast().falls(1.0, 0.05), "loss_shape_broadcast", where="fc3")
+
+
+def test_the_last_module_is_named_where_no_layer_has_a_single_output() -> None:
+    draft = broadcast().change_module("fc3", config={"out_features": 4}).module("out", "Flatten")
+    convict(draft, "loss_shape_broadcast", where="out")
+
+
+def test_equal_shapes_are_sound() -> None:
+    assert "loss_shape_broadcast" not in accused(regression().stays(1.0))
+
+
+# -- sums ----------------------------------------------------------------------------------
+
+
+def test_a_sum_over_a_large_batch_scales_the_gradient() -> None:
+    best = convict(summed(), "loss_reduction_scale")
+    assert "the loss is a sum over 512 samples" in texts(best)
+    assert "mean" in best.repair
+
+
+def test_a_sum_with_which_the_run_learns_is_no_fault() -> None:
+    assert accused(summed().falls(1000.0, 20.0)) == []
+
+
+def test_a_sum_that_is_divided_again_is_a_mean() -> None:
+    assert "loss_reduction_scale" not in accused(summed(factor=1 / 512))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_sum_over_a_handful_of_samples_is_harmless(batch: int) -> None:
+    assert "loss_reduction_scale" not in accused(summed(batch))
+
+
+def test_a_sum_times_something_unknown_is_not_judged() -> None:
+    assert "loss_reduction_scale" not in accused(summed(factor=None))
+
+
+def test_an_optimizer_that_rescales_gradients_feels_it_less() -> None:
+    adaptive = summed().change_optimizer("Adam", lr=1e-3)
+    assert confidence(adaptive, "loss_reduction_scale") < confidence(
+        summed(), "loss_reduction_scale"
+    )
+
+
+def test_a_mean_with_a_high_rate_is_the_rates_fault() -> None:
+    draft = classifier().diverges().change_optimizer("SGD", lr=5.0)
+    draft.of_param("*.weight", update_ratio=0.9)
+    assert blamed(draft).cause == "lr_too_high"
+    assert "loss_reduction_scale" not in accused(draft)
+
+
+def test_a_mean_next_to_an_undivided_sum_is_drowned() -> None:
+    best = convict(mixed(), "loss_reduction_scale")
+    assert "counts 2.51e+04 times a mean" in texts(best)
+
+
+def test_a_mean_next_to_a_sum_that_is_divided_is_sound() -> None:
+    assert "loss_reduction_scale" not in accused(mixed(factor=1 / (784 * BATCH)))
+    assert "loss_reduction_scale" not in accused(mixed(factor=None))
+
+
+def test_a_small_sum_of_penalties_is_sound() -> None:
+    assert "loss_reduction_scale" not in accused(mixed(entries=4))
+
+
+def test_without_a_loss_its_reduction_is_not_judged() -> None:
+    draft = summed()
+    draft.losses = []
+    assert "loss_reduction_scale" not in accused(draft)

@@ -1,0 +1,100 @@
+"""Symptoms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neuraldbg.core.causes import all_causes
+from neuraldbg.core.detect import extract
+from neuraldbg.core.events import (
+    ActivationHealth,
+    EventType,
+    GradientHealth,
+    LossHealth,
+    UpdateHealth,
+)
+from neuraldbg.core.symptoms import STATES, TROUBLE, Symptom, symptoms
+from neuraldbg.core.view import View
+
+from .records import EVERY, Draft, classifier
+
+
+def seen(draft: Draft) -> dict[str, Symptom]:
+    """The symptoms of a draft."""
+    record = draft.build()
+    return symptoms(View(record, extract(record)))
+
+
+def test_a_healthy_run_has_none() -> None:
+    assert seen(classifier()) == {}
+
+
+@pytest.mark.parametrize(
+    ("draft", "name"),
+    [
+        (classifier().of_module("fc1", grad_rms=1e-9), "vanishing"),
+        (classifier().of_param("fc1.weight", grad_none=1.0), "absent"),
+        (classifier().of_module("act1", act_negative_units=1.0), "dead"),
+        (classifier().of_module("act1", act_flat=1.0), "saturated"),
+        (classifier().of_module("fc1", act_constant_units=1.0), "collapsed"),
+        (classifier().of_param("fc1.weight", update_ratio=3.0), "huge_updates"),
+        (classifier().of_param("fc1.weight", update_ratio=1e-9), "tiny_updates"),
+        (classifier().of_param("fc1.weight", update_ratio=0.0), "frozen"),
+        (classifier().stays(), "not_learning"),
+        (classifier().diverges(), "diverged"),
+        (classifier().breaks(100), "nonfinite"),
+    ],
+)
+def test_what_is_wrong_to_the_eye(draft: Draft, name: str) -> None:
+    found = seen(draft)
+    assert name in found
+    assert found[name].name == name
+    assert found[name].weight > 0
+    assert found[name].text
+
+
+def test_a_symptom_tells_where_and_when_it_shows_first_and_sums_up_its_events() -> None:
+    late = np.full(50, 0.05)
+    late[30:] = 1.0
+    draft = classifier().of_module("act2", act_negative_units=1.0)
+    found = seen(draft.of_module("act1", act_negative_units=late))["dead"]
+    assert (found.where, found.step) == ("act2", 0)
+    assert found.text == "act2 is dead from step 0 on"
+    assert found.events == ("activation:act2:dead:0", f"activation:act1:dead:{30 * EVERY}")
+
+
+def test_the_failure_of_the_run_weighs_most() -> None:
+    assert seen(classifier().stays(2.3))["not_learning"].weight == pytest.approx(TROUBLE, rel=0.1)
+    assert max(weight for _, weight in STATES.values()) < TROUBLE
+
+
+def test_a_first_loss_far_above_a_guess_is_a_symptom() -> None:
+    assert "initial_loss" in seen(classifier().stays(40.0))
+    assert "initial_loss" not in seen(classifier().stays(5.0))
+    assert "initial_loss" not in seen(classifier().change_loss(kind="custom").stays(40.0))
+
+
+def test_a_loss_that_is_maximised_has_no_high_first_loss() -> None:
+    parts = classifier().losses[0].parts
+    negated = tuple(type(p)(p.kind, p.reduction, -1.0, p.entries) for p in parts)
+    draft = classifier().change_loss(parts=negated).loses(-np.geomspace(2.3, 1e4, 200))
+    assert "initial_loss" not in seen(draft)
+
+
+def test_every_state_that_counts_as_a_symptom_exists() -> None:
+    states = {
+        EventType.GRADIENT: GradientHealth,
+        EventType.ACTIVATION: ActivationHealth,
+        EventType.UPDATE: UpdateHealth,
+        EventType.LOSS: LossHealth,
+    }
+    for kind, after in STATES:
+        assert after in set(states[kind])
+
+
+def test_every_cause_but_the_silent_ones_explains_a_symptom_that_can_occur() -> None:
+    possible = {name for name, _ in STATES.values()}
+    possible |= {"nonfinite", "diverged", "not_learning", "initial_loss"}
+    silent = {c.id for c in all_causes().values() if not c.explains & possible}
+    assert silent <= {"train_mode_inference", "degenerate_targets", "overfitting"}
