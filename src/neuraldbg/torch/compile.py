@@ -70,7 +70,7 @@ def backend_of(model: nn.Module) -> str | None:
 
 def _callback(module: nn.Module) -> Any:  # noqa: ANN401 - an object of Dynamo's own
     compiled = getattr(module, "_compiled_call_impl", None)
-    if compiled is not None:
+    if inspect.isfunction(compiled):
         return inspect.getclosurevars(compiled).nonlocals.get("callback")
     return getattr(getattr(module, "dynamo_ctx", None), "callback", None)
 

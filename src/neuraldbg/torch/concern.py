@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import Final
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from neuraldbg.torch.loss import leaves
 from neuraldbg.torch.updates import held
+
+# Backward passes whose graph is walked at first: do other models train here at all?
+FIRST: Final = 16
 
 Marks = tuple[tuple[int, int], ...]
 
@@ -25,6 +29,7 @@ class Concern:
     def __init__(self, params: Callable[[], dict[str, Tensor]], *, only: bool) -> None:
         self._params = params
         self._only = only
+        self._walks = 0
         self._strangers = False  # whether losses of other models were met
         self._doubt: Marks | None = None
         self._foreign: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -38,7 +43,8 @@ class Concern:
         self._doubt = None
         if not self._only or loss.grad_fn is None:
             return True
-        if not due:
+        self._walks += 1
+        if not due and self._walks > FIRST:
             self._doubt = self._marks() if self._strangers else None
             return True
         own = {id(p) for p in self._params().values()}

@@ -340,7 +340,9 @@ class Watch(boundaries.Listener):
             self._looks.emit(self.step)
             self._steps.emit(self.step)
         self._late(wait=False)
-        if self.step in FACT_STEPS or (self.due and self.schedule.looks % FACT_LOOKS == 0):
+        again = self.due and self.schedule.looks % FACT_LOOKS == 0
+        if again or self.step in FACT_STEPS or self.updates.fresh:
+            self.updates.fresh = False
             self._write_facts()
 
     def _late(self, *, wait: bool) -> None:

@@ -124,6 +124,8 @@ class Ownership:
             self._optimizers[i] = fact
             for param, place in facts.membership(i, optimizer):
                 self._places.put(param, place)
+        for i, fact in self._optimizers.items():
+            self._optimizers[i] = replace(fact, steps=updates.steps(i))
 
     def _facts(
         self, params: dict[str, Tensor], updates: ParamSide, *, registered: bool

@@ -36,6 +36,7 @@ class ParamSide:
     ) -> None:
         self.stepped: list[weakref.ref[Optimizer]] = []
         self.counts: list[int] = []
+        self.fresh = False  # whether an optimizer has stepped that had not before
         self.initial: ByTensor[dict[str, Any]] = ByTensor()
         self._idle: list[weakref.ref[Optimizer]] = []
         self._leader = 0
@@ -72,6 +73,7 @@ class ParamSide:
         self._idle = [ref for ref in self._idle if ref() is not optimizer]
         self.stepped.append(weakref.ref(optimizer))
         self.counts.append(0)
+        self.fresh = True
         return len(self.stepped) - 1
 
     def holds(self, params: Iterable[Tensor]) -> bool:
