@@ -28,7 +28,8 @@ def faults(demo: str) -> list[str]:
     for node in ast.parse((DEMOS / f"{demo}.py").read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FAULTS":
             return list(ast.literal_eval(node.value))
-    raise SystemExit(f"{demo} has no FAULTS")
+    message = f"{demo} has no FAULTS"
+    raise SystemExit(message)
 
 
 def diagnose(demo: str, fault: str, backend: str) -> tuple[str, str | None, float]:
@@ -44,7 +45,8 @@ def diagnose(demo: str, fault: str, backend: str) -> tuple[str, str | None, floa
         )  # fmt: skip
         seconds = time.perf_counter() - start
         if not out.exists():
-            raise SystemExit(f"{demo} --fault {fault} on {backend} wrote no diagnosis:\n{done.stderr}")
+            message = f"{demo} --fault {fault} on {backend} wrote no diagnosis:\n{done.stderr}"
+            raise SystemExit(message)
         found = json.loads(out.read_text())
     first = found["hypotheses"][0]["cause"] if found["hypotheses"] else None
     return found["verdict"], first, seconds
@@ -61,7 +63,9 @@ def row(demo: str, fault: str, backends: list[str]) -> dict:
 
 def main() -> int:
     """Run as a script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--demo", nargs="+", default=["char_gpt", "digits_cnn"])
     parser.add_argument("--backend", nargs="+", default=list(BACKENDS))
     parser.add_argument("--fault", nargs="+")
@@ -75,7 +79,9 @@ def main() -> int:
             cells = "  ".join(
                 f"{b}: {v} {c or '-'} ({s:.0f} s)" for b, (v, c, s) in found["cells"].items()
             )
-            print(f"{'ok  ' if found['agrees'] else 'DIFF'} {demo:11} {fault:27} {cells}", flush=True)
+            print(
+                f"{'ok  ' if found['agrees'] else 'DIFF'} {demo:11} {fault:27} {cells}", flush=True
+            )
     if o.json:
         o.json.write_text(json.dumps(rows, indent=1))
     print(f"{sum(r['agrees'] for r in rows)} of {len(rows)} rows agree")

@@ -1,6 +1,6 @@
 """What watching costs: step times of several ways of watching, side by side.
 
-    python bench/overhead.py [--model gpt] [--backend inductor] [--variants none default dense naive]
+    python bench/overhead.py [--model gpt] [--backend inductor] [--variants none default ...]
                              [--rounds 30] [--steps 10] [--warm-up 60] [--json FILE]
 
 Each variant lives in its own process; the processes take turns of a few steps, so that all
@@ -53,33 +53,48 @@ class Turn:
     """A worker process that computes only when it is asked to."""
 
     def __init__(self, model: str, backend: str, variant: str) -> None:
-        command = [sys.executable, __file__, "--worker", variant, "--model", model, "--backend", backend]
+        command = [
+            sys.executable,
+            __file__,
+            "--worker",
+            variant,
+            "--model",
+            model,
+            "--backend",
+            backend,
+        ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent,
         )
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self.first = self._read()["first"]
 
     def _read(self) -> dict:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if not line:
-            raise SystemExit("a worker died; its error is above")
+            message = "a worker died; its error is above"
+            raise SystemExit(message)
         return json.loads(line)
 
     def steps(self, count: int) -> list[float]:
         """Run some steps; their times in seconds."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{count}\n")
-        self._process.stdin.flush()
+        self._requests.write(f"{count}\n")
+        self._requests.flush()
         return self._read()["times"]
 
     def close(self) -> None:
         """End the process."""
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait(60)
 
 
-def measure(model: str, backend: str, variants: list[str], rounds: int, steps: int, warm_up: int) -> dict:
+def measure(
+    model: str, backend: str, variants: list[str], rounds: int, steps: int, warm_up: int
+) -> dict:
     """Ratios of step times against the variant `none`."""
     turns = {}
     for name in ["none", *(v for v in variants if v != "none")]:
@@ -95,7 +110,10 @@ def measure(model: str, backend: str, variants: list[str], rounds: int, steps: i
             ratios[name].append(statistics.median(values) / base)
     for turn in turns.values():
         turn.close()
-    return {name: _summary(ratios[name], all_times[name], all_times["none"], turns[name].first) for name in turns}
+    return {
+        name: _summary(ratios[name], all_times[name], all_times["none"], turns[name].first)
+        for name in turns
+    }
 
 
 def _summary(ratios: list[float], times: list[float], base: list[float], first: float) -> dict:
@@ -111,7 +129,9 @@ def _summary(ratios: list[float], times: list[float], base: list[float], first: 
 
 def main() -> None:
     """Run as a script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="gpt", choices=("mlp", "cnn", "gpt", "lstm"))
     parser.add_argument("--backend", default="inductor")
     parser.add_argument("--variants", nargs="+", default=["none", "default", "dense", "naive"])
@@ -126,13 +146,18 @@ def main() -> None:
         return
     found = measure(o.model, o.backend, o.variants, o.rounds, o.steps, o.warm_up)
     print(f"{o.model}, {o.backend}: {o.rounds} rounds of {o.steps} steps")
-    print(f"{'variant':12} {'median':>8} {'middle half':>16} {'total':>8} {'ms':>9} {'first step':>11}")
+    titles = ("variant", "median", "middle half", "total", "ms", "first step")
+    print("{:12} {:>8} {:>16} {:>8} {:>9} {:>11}".format(*titles))
     for name, row in found.items():
         low, high = row["middle_half"]
-        print(f"{name:12} {row['median_ratio']:7.3f}x {low:7.3f}-{high:7.3f}x {row['total_ratio']:7.3f}x "
-              f"{row['median_ms']:9.2f} {row['first_step_s']:9.1f} s")
+        print(
+            f"{name:12} {row['median_ratio']:7.3f}x {low:7.3f}-{high:7.3f}x "
+            f"{row['total_ratio']:7.3f}x {row['median_ms']:9.2f} {row['first_step_s']:9.1f} s"
+        )
     if o.json:
-        o.json.write_text(json.dumps({"model": o.model, "backend": o.backend, "variants": found}, indent=1))
+        o.json.write_text(
+            json.dumps({"model": o.model, "backend": o.backend, "variants": found}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def gpt() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
 
 def mlp() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
     """A tiny perceptron: the worst case, since a step takes about a millisecond."""
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(
+        nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
+    )
     x, y = torch.randn(64, 64), torch.randint(0, 10, (64,))
     return model, lambda forward: F.cross_entropy(forward(x), y)
 
@@ -53,7 +55,9 @@ def cnn() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
     def block(a: int, b: int) -> list[nn.Module]:
         return [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)]
 
-    model = nn.Sequential(*block(3, 32), *block(32, 64), *block(64, 64), nn.Flatten(), nn.Linear(1024, 10))
+    model = nn.Sequential(
+        *block(3, 32), *block(32, 64), *block(64, 64), nn.Flatten(), nn.Linear(1024, 10)
+    )
     x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
     return model, lambda forward: F.cross_entropy(forward(x), y)
 

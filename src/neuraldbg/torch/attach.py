@@ -33,6 +33,7 @@ class ScriptWatch(Watch):
     """A watch that finds models and optimizers by itself."""
 
     _checked = 0
+    _parts = False  # whether models were met that may be parts of others
 
     def name_of(self, model: nn.Module) -> str:
         """The name that the script gave a model, else that of its class."""
@@ -45,6 +46,7 @@ class ScriptWatch(Watch):
     def _compiling(self, target: object, backend: str | None) -> None:
         if isinstance(target, nn.Module) and next(target.parameters(), None) is not None:
             self.add_model(target)
+            self._parts = True
         # What a compiled function calls cannot be told: any model may be meant.
         self.run = replace(self.run, compiled=True, backend=backend or self.run.backend)
         super()._compiling(target, backend)
@@ -62,10 +64,10 @@ class ScriptWatch(Watch):
 
     def find(self, params: list[Tensor]) -> None:
         """Watch the outermost models that own any of these parameters."""
-        known = {id(p) for p in self.owned.params().values()}
-        unknown = [p for p in params if id(p) not in known]
-        unknown = [p for p in unknown if self.owned.hidden_name(p) is None]
-        for model in owners(unknown) if unknown else ():
+        parts, self._parts = self._parts, False
+        known = set() if parts else {id(p) for p in self.owned.params().values()}
+        wanted = [p for p in params if id(p) not in known and self.owned.hidden_name(p) is None]
+        for model in owners(wanted) if wanted else ():
             self.add_model(model)
 
 

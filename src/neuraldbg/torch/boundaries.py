@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
 
 from neuraldbg.torch.evaluation import LOSSES, is_evaluation
 from neuraldbg.torch.shield import disable, skip, skip_all
-from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap
+from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, is_training_code
 
 
 class Listener:
@@ -133,6 +133,7 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:  # noqa
             return original(*args, **kwargs)
         return wrapped(*args, **kwargs)
 
+    ours.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined] # TorchScript asks
     _wrappers.extend((ours, wrapped))
     setattr(owner, name, ours)
 
@@ -197,7 +198,7 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 def _evaluated(original: Callable[..., Any]) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         result = original(*args, **kwargs)
-        if is_evaluation(result):
+        if is_evaluation(result) and is_training_code():
             tell("evaluated", result)
         return result
 

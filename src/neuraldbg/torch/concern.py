@@ -53,15 +53,13 @@ class Concern:
         self._strangers |= not concerns
         return concerns
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether the current backward pass may be another model's."""
-        return self._doubt is not None
-
     def was_foreign(self) -> bool:
-        """Whether the pass that has just ended left every watched gradient as it was."""
+        """Whether the pass that has just ended was another model's after all.
+
+        Then it left every watched gradient as it was.
+        """
         before, self._doubt = self._doubt, None
-        return before == self._marks()
+        return before is not None and before == self._marks()
 
     def _marks(self) -> Marks:
         """What changes when a gradient does: which tensor it is, and its version."""

@@ -29,7 +29,8 @@ LOSSES: Final = (
 
 def is_evaluation(result: Any) -> bool:  # noqa: ANN401 - the result of a loss function
     """Whether a loss was computed without any wish to train on it."""
-    return isinstance(result, Tensor) and result.numel() == 1 and not result.requires_grad
+    single = isinstance(result, Tensor) and result.numel() == 1 and not result.is_meta
+    return single and not result.requires_grad
 
 
 class EvaluationSide:

@@ -166,6 +166,14 @@ def param_fact(
     )
 
 
+def autocast() -> str | None:
+    """The type that mixed precision computes in here, or None."""
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return None
+
+
 def device_of(params: Iterable[Tensor]) -> str:
     """The device that the model sits on."""
     return str(next((p.device for p in params), torch.device("cpu")))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 PATIENCE: Final = 16
 FACT_STEPS: Final = frozenset({0, 1, 2, 5, 10, 50, 100})  # when static facts are written again
 FACT_LOOKS: Final = 64  # and once in so many looks
-FLAG_LOOKS: Final = 10  # training flags are read at the first looks and then once in so many
 
 WATCHES: Final[list[Watch]] = []
 
@@ -80,9 +78,8 @@ class Watch(boundaries.Listener):
         self.evaluations = EvaluationSide(self._steps)
         self.losses = LossSide(self._steps, self._looks, writer.event, self.owned.meet)
         self.updates = ParamSide(self._steps, self._looks, self.owned.params)
-        self._schedulers: list[weakref.ref[Any]] = []
+        self._passing = False  # whether a backward pass of ours is under way
         self._updating = False  # whether an optimizer's step is under way
-        self._attempt: tuple[int, int] | None = None
         self._started = self._step_start = self._entered = time.perf_counter()
         self._ours = 0.0
         self._backwards = 0
@@ -148,7 +145,7 @@ class Watch(boundaries.Listener):
 
     def backward_ended(self) -> None:
         """A backward pass has ended."""
-        if self._concern.doubtful and not in_backward():
+        if self._passing and not in_backward():
             self._guard("the loss", self._after_backward)
 
     def step_begins(self, optimizer: Optimizer) -> None:
@@ -189,7 +186,7 @@ class Watch(boundaries.Listener):
 
     def scheduler_made(self, scheduler: Any) -> None:  # noqa: ANN401
         """A learning rate scheduler was made."""
-        self._schedulers.append(weakref.ref(scheduler))
+        self.updates.schedulers.append(weakref.ref(scheduler))
         self.notes[m.N_SCHEDULER] = type(scheduler).__name__
 
     def _input(self, position: int, value: Tensor) -> None:
@@ -203,10 +200,9 @@ class Watch(boundaries.Listener):
             self.losses.predicted(value)
 
     def _note_autocast(self) -> None:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                kind = torch.get_autocast_dtype(device)
-                self.notes[m.N_AUTOCAST] = str(kind).removeprefix("torch.")
+        kind = facts.autocast()
+        if kind is not None:
+            self.notes[m.N_AUTOCAST] = kind
 
     def _scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         if scaler.is_enabled():
@@ -215,11 +211,11 @@ class Watch(boundaries.Listener):
 
     def _backward(self, tensors: list[Tensor]) -> None:
         # A reentrant checkpoint runs a backward pass of its own inside the user's.
-        if not tensors or in_backward() or not self._concern.loss(tensors[0], due=self.due):
+        if not tensors or in_backward():
             return
-        patient = self.updates.any and self._since_step <= PATIENCE
-        if self._backwards and not (patient or self._updating):
-            self._boundary()
+        self._passing = self._concern.loss(tensors[0], due=self.due)
+        if not self._passing:
+            return
         self._count(1)
         self.losses.note(tensors[0])
         self.losses.look_out(tensors[0], self.step)
@@ -230,13 +226,21 @@ class Watch(boundaries.Listener):
             self._note_autocast()
 
     def _count(self, backwards: int) -> None:
-        self.notes[m.N_BACKWARDS] = int(self.notes[m.N_BACKWARDS] or 0) + backwards
+        self._add(m.N_BACKWARDS, backwards)
         self._backwards += backwards
         self._since_step += backwards
 
+    def _add(self, note: str, number: int) -> None:
+        self.notes[note] = int(self.notes.get(note) or 0) + number
+
     def _after_backward(self) -> None:
+        self._passing = False
         if self._concern.was_foreign() and self.losses.forget():
             self._count(-1)
+            return
+        patient = self.updates.any and self._since_step <= PATIENCE
+        if not (patient or self._updating):
+            self._boundary()
 
     def _compiling(self, target: object, backend: str | None) -> None:
         if self.models.compiling(target):
@@ -261,8 +265,8 @@ class Watch(boundaries.Listener):
         self._settle_names()
         self.updates.before_step(index, optimizer, due=self.due)
         self._updating = True
-        if self.due and (self.schedule.looks < 3 or self.schedule.looks % FLAG_LOOKS == 0):
-            self.owned.note_flags()
+        if self.due:
+            self.owned.note_flags(self.schedule.looks)
 
     def _settle(self, index: int, *, closure: bool = False) -> None:
         value = self.losses.settle(index, self.step, closure=closure)
@@ -283,29 +287,27 @@ class Watch(boundaries.Listener):
         closure = bool(self.losses.waiting)
         self._settle(index, closure=closure)
         self.updates.after_step(index, closure=closure)
-        self.notes[m.N_STEPS] = int(self.notes[m.N_STEPS] or 0) + 1
+        self._add(m.N_STEPS, 1)
         if self.updates.ends_step(index):
             self._boundary()
 
     def _before_attempt(self, optimizer: Optimizer) -> None:
-        index = self._index(optimizer)
-        self._attempt = None if index is None else (index, self.updates.steps(index))
+        self.updates.attempt(self._index(optimizer))
 
     def _after_attempt(self) -> None:
         """Count a step that a loss scaler skipped as one of the user's steps."""
-        attempt, self._attempt = self._attempt, None
-        if attempt is None or self.updates.steps(attempt[0]) > attempt[1]:
+        index = self.updates.skipped()
+        if index is None:
             return
         self._since_step = 0
-        self._settle(attempt[0])
-        if self.updates.ends_step(attempt[0]):
+        self._settle(index)
+        if self.updates.ends_step(index):
             self._boundary()
 
     def _clip(self, params: list[Tensor], limit: float, norm: Tensor) -> None:
         scaler = self.losses.scaler
         if scaler is not None and self.updates.still_scaled(params, scaler):
-            count = int(self.notes.get(m.N_CLIP_BEFORE_UNSCALE) or 0)
-            self.notes[m.N_CLIP_BEFORE_UNSCALE] = count + 1
+            self._add(m.N_CLIP_BEFORE_UNSCALE, 1)
         self.updates.clipped(params, limit, norm, due=self.due)
 
     # -- between steps -------------------------------------------------------------------
@@ -332,7 +334,7 @@ class Watch(boundaries.Listener):
             self._settle(0)
             self._steps.put(Channel(Kind.RUN, "", m.R_SECONDS), theirs)
             self._steps.put(Channel(Kind.RUN, "", m.R_BACKWARDS), float(self._backwards))
-            self._note_schedulers()
+            self.updates.note_schedulers()
             self.evaluations.settle()
             if self.due:
                 self._finish_look()
@@ -351,13 +353,6 @@ class Watch(boundaries.Listener):
             self._steps.add(step, channel, value)
             if channel.name == "loss":
                 self._judge(step, value)
-
-    def _note_schedulers(self) -> None:
-        for i, ref in enumerate(self._schedulers):
-            scheduler = ref()
-            if scheduler is not None:
-                channel = Channel(Kind.OPTIMIZER, f"scheduler.{i}", m.O_SCHEDULED)
-                self._steps.put(channel, float(scheduler.last_epoch))
 
     def _finish_look(self) -> None:
         scale = self.losses.scale()
@@ -391,10 +386,7 @@ class Watch(boundaries.Listener):
         self._write_run(None)
 
     def _write_run(self, finished: str | None) -> None:
-        for root in self.models.roots:
-            counts = root.hooks.evaluations
-            self.notes[m.N_EVAL_TRAIN_MODE] = counts[True]
-            self.notes[m.N_EVAL_FORWARDS] = counts[True] + counts[False]
+        self.notes |= self.models.evaluations()
         self.run = replace(
             self.run,
             steps=self.step,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from neuraldbg.core import metrics as m
 from neuraldbg.torch.compile import is_compiled, rearm, unwrap
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.roots import Root
@@ -100,6 +101,14 @@ class Models:
         for root in self.roots:
             root.hooks.seconds = 0.0
         return spent
+
+    def evaluations(self) -> dict[str, int]:
+        """Passes without gradient, in training mode and in all, as notes of the run."""
+        counts = [root.hooks.evaluations for root in self.roots]
+        return {
+            m.N_EVAL_TRAIN_MODE: sum(count[True] for count in counts),
+            m.N_EVAL_FORWARDS: sum(count[True] + count[False] for count in counts),
+        }
 
     def discard(self) -> None:
         """Drop what taps collected outside a due step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from torch import Tensor, nn
 
@@ -11,6 +11,9 @@ from neuraldbg.core.facts import ModuleFact, OptimizerFact, ParamFact
 from neuraldbg.torch import facts
 from neuraldbg.torch.discover import hidden_name, owners
 from neuraldbg.torch.identity import ByTensor
+
+FLAG_LOOKS: Final = 3
+SELDOM: Final = 10
 
 if TYPE_CHECKING:
     from neuraldbg.store.writer import RunWriter
@@ -87,8 +90,14 @@ class Ownership:
                 return root.full_name(name)
         return None
 
-    def note_flags(self) -> None:
-        """Note the training flags of all modules during a training step."""
+    def note_flags(self, looks: int) -> None:
+        """Note the training flags of all modules during a training step.
+
+        Args:
+            looks: Looks so far; flags are noted in the first ones, and then seldom.
+        """
+        if looks >= FLAG_LOOKS and looks % SELDOM:
+            return
         for root in self._roots:
             model = root.ref()
             if model is not None:

@@ -36,11 +36,13 @@ class ParamSide:
     ) -> None:
         self.stepped: list[weakref.ref[Optimizer]] = []
         self.counts: list[int] = []
+        self.schedulers: list[weakref.ref[Any]] = []
         self.fresh = False  # whether an optimizer has stepped that had not before
         self.initial: ByTensor[dict[str, Any]] = ByTensor()
         self._idle: list[weakref.ref[Optimizer]] = []
         self._leader = 0
         self._behind: dict[int, int] = {}
+        self._attempt: tuple[int, int] | None = None
         self._steps = steps
         self._looks = looks
         self._names = names
@@ -126,6 +128,16 @@ class ParamSide:
                 look.read_gradients()
             self._put(index, look)
 
+    def attempt(self, index: int | None) -> None:
+        """A loss scaler is about to let an optimizer step, or to skip that."""
+        self._attempt = None if index is None else (index, self.steps(index))
+
+    def skipped(self) -> int | None:
+        """The optimizer whose step the loss scaler has just skipped, or None."""
+        attempt, self._attempt = self._attempt, None
+        stepped = attempt is None or self.steps(attempt[0]) > attempt[1]
+        return None if attempt is None or stepped else attempt[0]
+
     def ends_step(self, index: int) -> bool:
         """Whether the step of this optimizer is the one that ends a step of the loop.
 
@@ -150,6 +162,14 @@ class ParamSide:
             if isinstance(rate, (int, float)):
                 channel = Channel(Kind.OPTIMIZER, f"{index}.{g}", m.O_LR)
                 self._steps.put(channel, float(rate))
+
+    def note_schedulers(self) -> None:
+        """How many steps each learning rate scheduler has taken."""
+        for i, ref in enumerate(self.schedulers):
+            scheduler = ref()
+            if scheduler is not None:
+                channel = Channel(Kind.OPTIMIZER, f"scheduler.{i}", m.O_SCHEDULED)
+                self._steps.put(channel, float(scheduler.last_epoch))
 
     def _note_initial(self) -> None:
         for name, param in self._names().items():
