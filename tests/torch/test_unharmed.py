@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from neuraldbg.torch.monitor import NeuralDbg
 
@@ -107,6 +108,41 @@ def test_compiled_training_is_the_same_to_the_last_bit(
     torch._dynamo.reset()
     watched = run(OPTIMIZERS["adamw"], watch, compiled("aot_eager"))
     assert watched[0] == plain[0]
+    assert all(map(torch.equal, watched[1], plain[1]))
+
+
+class Checkpointed(nn.Module):
+    """Whose recomputation leaves traces: batch statistics, random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self._scores, x, use_reentrant=False)
+
+    def _scores(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return (self.body(x).exp() / 3).sqrt().log()
+
+
+def test_reading_the_loss_runs_no_checkpoint_again(watch: Watch) -> None:
+    """Tensors saved under hooks are not unpacked."""
+
+    def train(watch: Callable[..., Any]) -> tuple[int, list[Tensor]]:
+        torch.manual_seed(3)
+        model = Checkpointed()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with watch(model, optimizer):
+            for _ in range(5):
+                optimizer.zero_grad()
+                model(torch.randn(6, 4)).square().mean().backward()
+                optimizer.step()
+        return model.calls, list(model.state_dict().values())
+
+    watched, plain = train(watch), train(unwatched)
+    assert watched[0] == plain[0] == 10
     assert all(map(torch.equal, watched[1], plain[1]))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuraldbg.core import metrics as m
-from neuraldbg.torch.discover import owners, variable_name
+from neuraldbg.torch.discover import owners
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.loop import Watch
 from neuraldbg.torch.loss import leaves
@@ -34,10 +34,6 @@ class ScriptWatch(Watch):
 
     _checked = 0
     _parts = False  # whether models were met that may be parts of others
-
-    def name_of(self, model: nn.Module) -> str:
-        """The name that the script gave a model, else that of its class."""
-        return variable_name(model) or super().name_of(model)
 
     def _meet_optimizer(self, optimizer: Optimizer) -> None:
         super()._meet_optimizer(optimizer)

@@ -69,7 +69,7 @@ class Watch(boundaries.Listener):
         self.seconds = 0.0
         self.notes: dict[str, Scalar] = {m.N_BACKWARDS: 0, m.N_STEPS: 0}
         self.on_step: Callable[[int, float], None] | None = None
-        self.models = Models(faults, self._input, self._predicted, self.name_of)
+        self.models = Models(faults, self._input, self._predicted)
         self.schedule = Schedule(budget)
         self._steps = Stream(writer, m.STEP)
         self._looks = Stream(writer, m.LOOK)
@@ -132,10 +132,6 @@ class Watch(boundaries.Listener):
         """Put a model under watch; one that is already watched is left alone."""
         self.models.add(model)
         self.run = replace(self.run, backend=backend_of(model) or self.run.backend)
-
-    def name_of(self, model: nn.Module) -> str:
-        """What to call a model if it turns out not to be the only one."""
-        return type(model).__name__
 
     # -- what the boundaries tell ------------------------------------------------------
 
@@ -218,7 +214,7 @@ class Watch(boundaries.Listener):
             return
         self._count(1)
         self.losses.note(tensors[0])
-        self.losses.look_out(tensors[0], self.step)
+        self.losses.look_out(tensors[0], self.step, due=self.due)
         if self.due:
             self._settle_names()
             self.updates.backward_begins()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from neuraldbg.core import metrics as m
 from neuraldbg.torch.compile import is_compiled, rearm, unwrap
+from neuraldbg.torch.discover import variable_name
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.roots import Root
 
@@ -18,7 +19,6 @@ class Models:
     Args:
         faults: Receives our own errors.
         on_input, on_prediction: See `Hooks`.
-        name_of: What to call a model if it turns out not to be the only one.
 
     Attributes:
         roots: The watched models.
@@ -29,13 +29,11 @@ class Models:
         faults: Faults,
         on_input: Callable[[int, Tensor], None],
         on_prediction: Callable[[Tensor], None],
-        name_of: Callable[[nn.Module], str],
     ) -> None:
         self.roots: list[Root] = []
         self._faults = faults
         self._on_input = on_input
         self._on_prediction = on_prediction
-        self._name_of = name_of
 
     def add(self, model: nn.Module) -> None:
         """Put a model under watch; one that is already watched is left alone."""
@@ -63,7 +61,9 @@ class Models:
         return any(root.compiled for root in inner)
 
     def _free_name(self, model: nn.Module) -> str:
-        name, taken = self._name_of(model), {root.prefix for root in self.roots}
+        """The name that the script gave a model, else that of its class; each once."""
+        name = variable_name(model) or type(model).__name__
+        taken = {root.prefix for root in self.roots}
         more = (f"{name}_{i}" for i in range(2, len(taken) + 3))
         return next(x for x in (name, *more) if x not in taken)
 

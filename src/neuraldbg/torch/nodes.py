@@ -48,8 +48,14 @@ def walk(root: Node, limit: int) -> Iterator[Node]:
 
 
 def saved(node: Node, name: str) -> Tensor | None:
-    """A tensor that a node saved for backward, or None if it is gone."""
+    """A tensor that a node saved for backward, or None if it is gone or packed away.
+
+    What hooks have packed is left alone: unpacking runs a checkpointed model again.
+    """
     try:
+        packed = getattr(node, f"_raw_saved_{name}", None)
+        if getattr(packed, "unpack_hook", None) is not None:
+            return None
         value = getattr(node, f"_saved_{name}", None)
     except RuntimeError:
         return None

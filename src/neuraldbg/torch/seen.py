@@ -126,12 +126,15 @@ class LossSide:
         if loss.grad_fn is not None and (self._reads <= REACH_READS or self._reads > READS):
             self._meet(graph.leaves(loss.grad_fn))
 
-    def look_out(self, loss: Tensor, step: int) -> None:
+    def look_out(self, loss: Tensor, step: int, *, due: bool) -> None:
         """Look for operations that make NaN or infinity, at every step that can pay for it.
 
         A logarithm meets its zero in one step, between two looks as likely as not; by the
-        next step the weights are spoilt and the trace is gone.
+        next step the weights are spoilt and the trace is gone. On a device this waits, so
+        there only due steps are looked at.
         """
+        if not due and loss.device.type != "cpu":
+            return
         start = time.perf_counter()
         broken = (
             bool(self.waiting)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from neuraldbg.core.causes.initialisation import gain, spread_of
-from neuraldbg.core.facts import ParamFact
+from neuraldbg.core.causes.initialisation import gain
+from neuraldbg.core.facts import ParamFact, TensorFact
 
 from ..records import CLASSES, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -95,9 +95,23 @@ def test_an_embedding_that_is_only_looked_up_may_have_any_scale() -> None:
     assert "init_too_large" not in accused(embedding())
 
 
+def tied(first_loss: float) -> Draft:
+    """An embedding whose rows also make the logits: there is one for each."""
+    draft = embedding(first_loss)
+    return draft.change_loss(prediction=TensorFact((64, 5000), "float32", -90.0, 90.0, 0.0, 30.0))
+
+
 def test_an_embedding_that_makes_the_logits_too_may_not() -> None:
-    draft = embedding(60.0)
-    convict(draft, "init_too_large", where="emb")
+    convict(tied(60.0), "init_too_large", where="emb")
+
+
+def test_a_looked_up_embedding_is_not_blamed_for_a_high_first_loss() -> None:
+    assert "init_too_large" not in accused(embedding(60.0))
+
+
+def test_an_embedding_is_only_looked_up_where_another_layer_makes_the_logits() -> None:
+    draft = tied(60.0).layer("out", 64, 5000)
+    assert "init_too_large" not in accused(draft)
 
 
 def test_an_embedding_is_not_blamed_where_the_output_layer_is_too_large_itself() -> None:
@@ -219,8 +233,3 @@ def test_the_gain_of_a_weight_is_one_where_it_preserves_variance() -> None:
 )
 def test_the_gain_is_unknown_without_its_numbers(param: ParamFact) -> None:
     assert math.isnan(gain(param))
-
-
-def test_the_spread_of_numbers_ignores_what_is_not_positive() -> None:
-    assert spread_of([1.0, 10.0, 0.0, math.nan, math.inf]) == pytest.approx(10.0)
-    assert spread_of([]) == 1.0

@@ -163,6 +163,20 @@ def test_a_moderate_majority_is_not_blamed(majority: float) -> None:
     assert "class_imbalance" not in accused(imbalanced(majority))
 
 
+def test_the_rare_class_need_not_be_in_every_batch() -> None:
+    draft = imbalanced(0.99).of_batch("target", distinct=[1.0] * 40 + [2.0] * 10)
+    convict(draft, "class_imbalance", where="target")
+
+
+def test_a_rare_class_that_is_learnt_is_no_fault() -> None:
+    assert accused(imbalanced().falls(0.1, 0.01)) == []
+
+
+def test_an_imbalance_counts_less_without_a_chance_level() -> None:
+    draft = imbalanced().change_loss(kind="custom")
+    assert confidence(draft, "class_imbalance") < confidence(imbalanced(), "class_imbalance")
+
+
 def test_a_single_class_is_no_imbalance() -> None:
     draft = imbalanced().of_batch("target", distinct=1.0)
     assert "class_imbalance" not in accused(draft)

@@ -246,3 +246,24 @@ def test_targets_are_judged_over_the_whole_run() -> None:
     low[30] = -2.0
     draft = fitted("ReLU", 0.0, 5.0).of_batch("target", low=low)
     convict(draft, "output_activation_mismatch", where="out")
+
+
+# -- losses that cannot work at all ----------------------------------------------------------
+
+
+def test_a_cross_entropy_over_one_class_is_the_wrong_loss() -> None:
+    single = TensorFact((64, 1), "float32", -1.0, 1.0, 0.0, 0.5)
+    best = convict(classifier().stays(0.0).change_loss(prediction=single), "wrong_loss")
+    assert "over one class" in texts(best)
+
+
+def test_raw_scores_do_not_fit_a_negative_log_likelihood() -> None:
+    draft = classifier().stays().change_loss(kind="nll", last_op="Addmm")
+    best = convict(draft, "output_activation_mismatch", where="fc3")
+    assert "expects log-probabilities" in texts(best)
+
+
+def test_log_probabilities_fit_a_negative_log_likelihood() -> None:
+    logs = TensorFact((64, 10), "float32", -9.0, -0.1, -2.3, 0.9)
+    draft = classifier().change_loss(kind="nll", last_op="LogSoftmax", prediction=logs)
+    assert accused(draft) == []

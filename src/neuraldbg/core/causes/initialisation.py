@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.events import EventType
@@ -104,13 +102,16 @@ def _lookup_only(view: View, param: ParamFact) -> bool:
     module = view.record.module(param.module)
     if module is None or not module.kind.startswith("Embedding"):
         return False
-    # A tied embedding's gradient touches every row; a looked-up one only the rows in the batch.
-    last = view.layers[-1].name if view.layers else ""
-    first = first_loss(view)
-    over = bool(view.path.chance) and first > FIRST_HIGH * (view.path.chance or 1.0)
-    return not over or (
-        last != module.name and any(gain(p) > GAIN_HIGH for p in view.params_of(last))
+    # Tied: the logits have one entry for each row, and no other layer makes that many.
+    prediction = view.loss.prediction if view.loss is not None else None
+    rows = param.shape[0]
+    makes_logits = prediction is not None and rows in prediction.shape[1:]
+    others = any(
+        p.shape[0] == rows and p.name != param.name
+        for x in view.layers
+        for p in view.params_of(x.name)
     )
+    return not makes_logits or others
 
 
 def first_loss(view: View) -> float:
@@ -266,9 +267,3 @@ def _bad_bias_init(view: View) -> Finding | None:
     return Finding(
         tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
     )
-
-
-def spread_of(values: list[float]) -> float:
-    """Largest over smallest of positive numbers."""
-    good = [v for v in values if v > 0 and math.isfinite(v)]
-    return float(np.max(good) / np.min(good)) if good else 1.0

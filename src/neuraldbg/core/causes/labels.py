@@ -8,6 +8,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
@@ -155,18 +156,25 @@ def _degenerate_targets(view: View) -> Finding | None:
 )
 def _class_imbalance(view: View) -> Finding | None:
     majority = view.batch("target", m.B_MAJORITY).median()
-    distinct = view.batch("target", m.B_DISTINCT).median()
-    if not majority > MAJORITY or not 2 <= distinct <= 100:
+    distinct = view.batch("target", m.B_DISTINCT).finite().values
+    # A batch may miss the rare class altogether: the fullest batch tells how many there are.
+    if not majority > MAJORITY or not 2 <= distinct.max(initial=0.0) <= 100:
         return None
+    share = min(2.5 + 20.0 * (majority - MAJORITY), 4.5)
     found = [
-        evidence(
-            f"{majority:.0%} of the labels of a batch are one class",
-            2.0 + 8.0 * (majority - MAJORITY),
-            where="target",
-        ),
-        view.fails(1.5, 1.0),
+        evidence(f"{majority:.0%} of the labels of a batch are one class", share, where="target"),
+        _learnt_little(view),
     ]
     return Finding(tuple(found), ("target",), 0, f"One class holds {majority:.0%} of the labels.")
+
+
+def _learnt_little(view: View) -> Evidence:
+    """How much better than always guessing the frequent class the model became."""
+    gain = view.path.gain
+    if gain is None:
+        return view.fails(1.5, 1.0)
+    text = f"{gain:.0%} of what the class frequencies leave open was learnt"
+    return evidence(text, 1.5 if gain < 0.3 else -1.0 if gain < 0.6 else -4.5)
 
 
 @cause(

@@ -83,6 +83,10 @@ def _double(view: View, fact: LossFact) -> list[Evidence]:
             ]
         if last in ("relu", "sigmoid", "tanh"):
             return [evidence(f"{last} cuts the logits before the cross-entropy", 3.5)]
+    top = seen.high if seen is not None and seen.high is not None else 0.0
+    if fact.kind == "nll" and top > 1e-6 and last != "logsoftmax":
+        text = f"the negative log-likelihood expects log-probabilities, but its input reaches {top:.3g}"
+        return [evidence(text, 6.0)]
     if fact.kind == "bce_with_logits":
         bounded = (
             seen is not None
@@ -194,7 +198,12 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
 )
 def _wrong_loss(view: View) -> Finding | None:
     fact = view.loss
-    if fact is None or fact.kind not in REGRESSION or fact.target is None:
+    if fact is None:
+        return None
+    if fact.kind == "cross_entropy" and fact.prediction and fact.prediction.shape[1:2] == (1,):
+        text = "a cross-entropy over one class is zero whatever the model says"
+        return Finding((evidence(text, 8.0, step=0),), (), 0, text[0].upper() + text[1:] + ".")
+    if fact.kind not in REGRESSION or fact.target is None:
         return None
     target, found = fact.target, []
     one_hot = (
