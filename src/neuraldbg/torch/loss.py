@@ -13,6 +13,7 @@ from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
 
 NODES: Final = 64  # autograd nodes read from the loss inwards
+SCALARS: Final = 8  # of these, how many may only scale and add up the loss
 GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
@@ -71,10 +72,24 @@ def target_of(loss: Tensor) -> Tensor | None:
 
 def _kind(nodes: list[Node], core: Node | None) -> str:
     if core is None:
-        return "compiled" if label(nodes[0]) == "CompiledFunction" else "custom"
+        # A compiled model makes more than one number; a compiled loss may be divided after.
+        whole = (n for n in nodes[:SCALARS] if label(n) == "CompiledFunction")
+        if any(shape(n) in ((), (1,)) for n in whole):
+            return "compiled"
+        return "l1" if any(_chain(n)[1:] == ["Abs", "Sub"] for n in nodes[:SCALARS]) else "custom"
     kind = FUSED[label(core)]
-    above = [label(n) for n, _ in core.next_functions if n is not None]
-    return "cross_entropy" if kind == "nll" and "LogSoftmax" in above else kind
+    above = [name for name in _chain(core)[1:] if name not in RESHAPING]
+    return "cross_entropy" if kind == "nll" and above[:1] == ["LogSoftmax"] else kind
+
+
+def _chain(node: Node | None) -> list[str]:
+    """Names of a reduction or fused loss and of the operations that feed its first input."""
+    names: list[str] = []
+    fused = label(node) in FUSED
+    while node is not None and len(names) < (8 if fused else 3):
+        names.append(label(node))
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return names if fused or names[0] in ("Mean", "Sum") else []
 
 
 def _reduction(nodes: list[Node], core: Node | None) -> str | None:
@@ -82,7 +97,7 @@ def _reduction(nodes: list[Node], core: Node | None) -> str | None:
         code = getattr(core, "_saved_reduction", None)
         if code in (1, 2):
             return REDUCTION[code]
-    for node in nodes[:8]:
+    for node in nodes[:SCALARS]:
         if label(node) in ("Mean", "Sum"):
             return label(node).lower()
     return None

@@ -66,7 +66,7 @@ def _scaled(node: Node, name: str, factor: float | None) -> float | None:
     if factor is None or name == "Neg":
         return None if factor is None else -factor
     other = saved(node, "other")
-    if not isinstance(other, Tensor) or other.numel() != 1:
+    if other is None or other.numel() != 1 or other.requires_grad:
         return None
     number = float(other)
     if name == "Div":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from neuraldbg.core.facts import ModuleFact
+
 from ..records import Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
 
@@ -88,6 +90,12 @@ def test_batchnorm_makes_it_worse() -> None:
 
 def test_evaluating_in_eval_mode_is_sound() -> None:
     assert accused(evaluated(0)) == []
+
+
+def test_a_generator_may_draw_samples_in_training_mode() -> None:
+    draft = evaluated(40)
+    draft.modules += [ModuleFact("netG", "Generator"), ModuleFact("netD", "Discriminator")]
+    assert accused(draft) == []
 
 
 def test_some_passes_in_training_mode_are_something_else() -> None:

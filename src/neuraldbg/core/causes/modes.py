@@ -86,6 +86,10 @@ def _train_mode_inference(view: View) -> Finding | None:
             2.0 if norms else 1.5,
         ),
     ]
+    models = [x.name for x in view.facts.modules if x.caller is None]
+    if len(models) > 1:
+        text = f"{len(models)} models train together: one may draw samples for the other"
+        found.append(evidence(text, -2.5))
     return Finding(
         tuple(found),
         tuple(x.name for x in reversed(modal)),
