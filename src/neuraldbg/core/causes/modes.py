@@ -89,7 +89,7 @@ def _train_mode_inference(view: View) -> Finding | None:
     models = [x.name for x in view.facts.modules if x.caller is None]
     if len(models) > 1:
         text = f"{len(models)} models train together: one may draw samples for the other"
-        found.append(evidence(text, -2.5))
+        found.append(evidence(text, -4.0))
     return Finding(
         tuple(found),
         tuple(x.name for x in reversed(modal)),
