@@ -22,6 +22,7 @@ from pathlib import Path
 
 def worker(model: str, backend: str, variant: str) -> None:
     """Serve turns: read a number of steps from standard input, answer with their times."""
+    import logging
     import warnings
 
     import torch
@@ -29,6 +30,7 @@ def worker(model: str, backend: str, variant: str) -> None:
     from workloads import build
 
     warnings.simplefilter("ignore")
+    torch._logging.set_logs(dynamo=logging.CRITICAL)
     torch.set_num_threads(2)
     work = build(model, backend)
     with VARIANTS[variant](work):

@@ -33,13 +33,13 @@ class Delayed:
             channel: Where it was read.
             number: A 0-d tensor on any device.
         """
+        if len(self._queue) >= ROOM:
+            self._queue[-ROOM] = _kept(self._queue[-ROOM])
         if number.device.type != "cuda":
             self._queue.append((step, channel, number.detach().cpu(), None))
             return
         if self._room is None:
             self._room = torch.zeros(ROOM, device="cpu", dtype=torch.float64, pin_memory=True)
-        if len(self._queue) >= ROOM:
-            self._queue = deque(map(_kept, self._queue))
         place = self._room[self._sent % ROOM]
         self._sent += 1
         place.copy_(number.detach(), non_blocking=True)

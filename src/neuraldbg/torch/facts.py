@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import ModuleFact, OptimizerFact, ParamFact, Scalar
 from neuraldbg.torch.compile import inside, own_name
 
@@ -166,12 +167,12 @@ def param_fact(
     )
 
 
-def autocast() -> str | None:
-    """The type that mixed precision computes in here, or None."""
+def autocast() -> dict[str, Scalar]:
+    """The type that mixed precision computes in here, as a note of the run."""
     for device in ("cpu", "cuda"):
         if torch.is_autocast_enabled(device):
-            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    return None
+            return {m.N_AUTOCAST: str(torch.get_autocast_dtype(device)).removeprefix("torch.")}
+    return {}
 
 
 def device_of(params: Iterable[Tensor]) -> str:

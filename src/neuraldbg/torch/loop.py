@@ -187,18 +187,13 @@ class Watch(boundaries.Listener):
 
     def _input(self, position: int, value: Tensor) -> None:
         if self.due:
-            self._note_autocast()
+            self.notes |= facts.autocast()
             self.losses.batch("input" if position == 0 else f"input.{position}", value)
 
     def _predicted(self, value: Tensor) -> None:
         if self.due:
-            self._note_autocast()
+            self.notes |= facts.autocast()
             self.losses.predicted(value)
-
-    def _note_autocast(self) -> None:
-        kind = facts.autocast()
-        if kind is not None:
-            self.notes[m.N_AUTOCAST] = kind
 
     def _scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         if scaler.is_enabled():
@@ -219,7 +214,7 @@ class Watch(boundaries.Listener):
             self._settle_names()
             self.updates.backward_begins()
             self.losses.read(tensors[0], self.step)
-            self._note_autocast()
+            self.notes |= facts.autocast()
 
     def _count(self, backwards: int) -> None:
         self._add(m.N_BACKWARDS, backwards)
@@ -281,11 +276,13 @@ class Watch(boundaries.Listener):
             return
         self._updating = False
         closure = bool(self.losses.waiting)
-        self._settle(index, closure=closure)
-        self.updates.after_step(index, closure=closure)
-        self._add(m.N_STEPS, 1)
-        if self.updates.ends_step(index):
-            self._boundary()
+        try:
+            self._settle(index, closure=closure)
+            self.updates.after_step(index, closure=closure)
+        finally:
+            self._add(m.N_STEPS, 1)
+            if self.updates.ends_step(index):
+                self._boundary()
 
     def _before_attempt(self, optimizer: Optimizer) -> None:
         self.updates.attempt(self._index(optimizer))

@@ -16,6 +16,7 @@ NODES: Final = 64  # autograd nodes read from the loss inwards
 SCALARS: Final = 8  # of these, how many may only scale and add up the loss
 GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
+L1: Final = (["Mean", "Abs", "Sub"], ["Sum", "Abs", "Sub"])  # torch has no operation for it
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 RESHAPING: Final = frozenset(
@@ -76,20 +77,20 @@ def _kind(nodes: list[Node], core: Node | None) -> str:
         whole = (n for n in nodes[:SCALARS] if label(n) == "CompiledFunction")
         if any(shape(n) in ((), (1,)) for n in whole):
             return "compiled"
-        return "l1" if any(_chain(n)[1:] == ["Abs", "Sub"] for n in nodes[:SCALARS]) else "custom"
+        l1 = any(_chain(n, 3) in L1 for n in nodes[:SCALARS])
+        return "l1" if l1 else "custom"
     kind = FUSED[label(core)]
-    above = [name for name in _chain(core)[1:] if name not in RESHAPING]
+    above = [name for name in _chain(core, 8)[1:] if name not in RESHAPING]
     return "cross_entropy" if kind == "nll" and above[:1] == ["LogSoftmax"] else kind
 
 
-def _chain(node: Node | None) -> list[str]:
-    """Names of a reduction or fused loss and of the operations that feed its first input."""
+def _chain(node: Node | None, length: int) -> list[str]:
+    """Names of an operation and of those that feed its first input."""
     names: list[str] = []
-    fused = label(node) in FUSED
-    while node is not None and len(names) < (8 if fused else 3):
+    while node is not None and len(names) < length:
         names.append(label(node))
         node = next((n for n, _ in node.next_functions if n is not None), None)
-    return names if fused or names[0] in ("Mean", "Sum") else []
+    return names
 
 
 def _reduction(nodes: list[Node], core: Node | None) -> str | None:

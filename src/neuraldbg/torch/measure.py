@@ -10,12 +10,18 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-# Shares (zeros, flat regions) of larger tensors are estimated from an evenly spaced
-# sample of this many entries: the standard error of a share is then under 0.2 %.
-SAMPLE: Final = 65_536
+# Up to this many entries a tensor is measured whole. Of a larger one the mean and the count
+# of non-finite entries are exact, and all else comes from an evenly spaced part of about
+# `PART` entries: the standard error of a share is then under 0.4 %, and a look costs the
+# same however large the model is.
+WHOLE: Final = 65_536
+PART: Final = 16_384
+RUN: Final = 64  # neighbouring entries that are taken together
 
 # Where the derivative of the activation is under 6 % of its largest value: a sigmoid
 # beyond 0.985 (0.0148 against 0.25), a tanh beyond 0.97 (0.059 against 1).
@@ -55,22 +61,101 @@ def measure(value: Tensor, axis: int | None, flat: str | None) -> tuple[Numbers,
         flat: The activation whose flat region is counted: `sigmoid`, `tanh`, `bounded`
             (told by the range: one of the two, or none), or None.
     """
-    line = _as_float(value.detach())
-    dims, units = _unit_dims(line, axis)
-    high, low = (line.amax(dims), line.amin(dims)) if dims else (line, line)
-    line = line.reshape(-1)
-    sample = line[:: max(line.numel() // SAMPLE, 1)]
-    top, bottom = high.max(), low.min()
+    value = value.detach()
     host = value.device.type == "cpu"
+    if value.numel() <= WHOLE:
+        return _measure(_as_float(value), value, axis, flat, host=host)
+    total = value.sum(dtype=torch.float32)
+    if host and not math.isfinite(total):
+        return _measure(_as_float(value), value, axis, flat, host=host)
+    part = _as_float(part_of(value, axis))
+    if host:
+        return _measure_array(part.numpy(), axis, flat, value.numel(), float(total))
+    sums, peaks = _measure(part, value, axis, flat, host=False)
+    sums[SUMS.index("sum")] = total
+    return sums, peaks
+
+
+def _measure_array(
+    part: NDArray[np.float32], axis: int | None, flat: str | None, count: int, total: float
+) -> tuple[Numbers, Numbers]:
+    """As `_measure`, of the finite part of a tensor in host memory.
+
+    NumPy's calls cost a third of torch's on arrays of this size, and a look makes hundreds.
+    """
+    line = part.ravel()
+    high, low, units = line, line, 0
+    if axis is not None and part.ndim > 1 and axis < part.ndim:
+        dims = tuple(d for d in range(part.ndim) if d != axis % part.ndim)
+        high, low, units = part.max(dims), part.min(dims), part.shape[axis]
+    top, bottom = float(high.max()), float(low.min())
+    with np.errstate(over="ignore", under="ignore"):
+        squares = float(np.dot(line, line))
+    wide = not TINY < squares < math.inf
     sums: Numbers = [
         1.0,
-        float(line.numel()),
+        float(count),
+        total,
+        float(np.square(line, dtype=np.float64).sum()) if wide else squares,
+        float(line.size),
+        float(line.size - np.count_nonzero(line)),
+        _flat_entries(line, flat, top, bottom),
+        0.0,
+        float(units),
+        float(np.count_nonzero(high <= 0)) if units else 0.0,
+        float(np.count_nonzero(high == low)) if units else 0.0,
+    ]
+    return sums, [top, -bottom]
+
+
+def _flat_entries(line: NDArray[np.float32], kind: str | None, top: float, bottom: float) -> float:
+    kind = _bounded(top, bottom) if kind == "bounded" else kind
+    if kind == "sigmoid":
+        return float(np.count_nonzero(np.abs(line - 0.5) > SIGMOID_FLAT))
+    return float(np.count_nonzero(np.abs(line) > TANH_FLAT)) if kind == "tanh" else 0.0
+
+
+def _bounded(top: float, bottom: float) -> str | None:
+    """The activation that a range tells: only a sigmoid is positive throughout."""
+    if top > 1 or bottom < -1 or bottom == 0:
+        return None
+    return "sigmoid" if bottom > 0 else "tanh"
+
+
+def part_of(value: Tensor, axis: int | None) -> Tensor:
+    """An evenly spaced part of a large tensor that holds all of its units.
+
+    The stride is odd, so that it does not fall into step with sizes that are powers of two.
+    """
+    stride = value.numel() // PART | 1
+    if axis is None or value.dim() < 2 or axis >= value.dim():
+        line = value.reshape(-1)
+        return line[: len(line) // RUN * RUN].view(-1, RUN)[::stride].contiguous()
+    if axis in (-1, value.dim() - 1):
+        return value.reshape(-1, value.shape[-1])[::stride].contiguous()
+    for dim in (d for d in range(value.dim()) if d != axis):
+        step = min(stride, max(value.shape[dim] // 2, 1)) | 1
+        value = value[(slice(None),) * dim + (slice(None, None, step),)]
+        stride = max(stride // step, 1)
+    return value.contiguous()
+
+
+def _measure(
+    part: Tensor, whole: Tensor, axis: int | None, flat: str | None, *, host: bool
+) -> tuple[Numbers, Numbers]:
+    dims, units = _unit_dims(part, axis)
+    high, low = (part.amax(dims), part.amin(dims)) if dims else (part, part)
+    line = part.reshape(-1)
+    top, bottom = high.max(), low.min()
+    sums: Numbers = [
+        1.0,
+        float(whole.numel()),
         total := line.sum(),
         _squares(line, top, bottom, host=host),
-        float(sample.numel()),
-        sample.numel() - torch.count_nonzero(sample),
-        _flat(sample, flat, top, bottom, host=host),
-        _nonfinite(line, total, host=host),
+        float(line.numel()),
+        line.numel() - torch.count_nonzero(line),
+        _flat(line, flat, top, bottom, host=host),
+        _nonfinite(whole, total, host=host),
         float(units),
         (high <= 0).sum() if units else 0.0,
         (high == low).sum() if dims else 0.0,
@@ -104,10 +189,7 @@ def _squares(line: Tensor, top: Tensor, bottom: Tensor, *, host: bool) -> Number
 
 def _flat(sample: Tensor, kind: str | None, top: Tensor, bottom: Tensor, *, host: bool) -> Number:
     if kind == "bounded" and host:
-        # Only a sigmoid is positive throughout; rectified values touch zero.
-        if top > 1 or bottom < -1 or bottom == 0:
-            return 0.0
-        kind = "sigmoid" if bottom > 0 else "tanh"
+        kind = _bounded(float(top), float(bottom))
     if kind == "sigmoid":
         return ((sample - 0.5).abs() > SIGMOID_FLAT).sum()
     if kind == "tanh":
@@ -115,8 +197,8 @@ def _flat(sample: Tensor, kind: str | None, top: Tensor, bottom: Tensor, *, host
     return 0.0
 
 
-def _nonfinite(line: Tensor, total: Tensor, *, host: bool) -> Number:
+def _nonfinite(whole: Tensor, total: Tensor, *, host: bool) -> Number:
     # A finite sum proves finite entries; only otherwise is the exact count worth a pass.
     if host and math.isfinite(total):
         return 0.0
-    return (~torch.isfinite(line)).sum()
+    return (~torch.isfinite(whole)).sum()

@@ -164,8 +164,8 @@ def _column(sums: Rows, name: str) -> Values:
 
 
 def _moments(sums: Rows) -> tuple[Values, Values]:
-    count = _column(sums, "count")
-    return _column(sums, "sum") / count, np.sqrt(_column(sums, "square") / count)
+    mean = _column(sums, "sum") / _column(sums, "count")
+    return mean, np.sqrt(_column(sums, "square") / _column(sums, "sampled"))
 
 
 def _ends(peaks: Rows) -> tuple[Values, Values, Values]:
