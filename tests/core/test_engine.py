@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -198,6 +199,11 @@ def test_stored_events_join_those_found() -> None:
 def test_a_stored_event_wins_over_its_discovery() -> None:
     found, stored = event("found"), event("stored")
     assert merge((found,), [stored]) == (stored,)
+
+
+def test_a_rediscovery_whose_past_was_thinned_away_is_no_second_event() -> None:
+    stored = event("fc1:dead:5")
+    assert merge((replace(stored, before="unknown"),), [stored]) == (stored,)
 
 
 def test_events_that_differ_in_anything_telling_are_kept_apart() -> None:

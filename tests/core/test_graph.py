@@ -62,6 +62,7 @@ def test_non_finite_values_far_apart_or_of_other_kinds_are_not_joined() -> None:
     assert mechanisms(event(ACT, "fc1", "nonfinite"), event(ACT, "fc3", "nonfinite")) == []
     assert mechanisms(event(ACT, "fc1", "nonfinite"), event(GRAD, "act1", "nonfinite")) == []
     assert mechanisms(event(ACT, "x", "nonfinite"), event(ACT, "y", "nonfinite")) == []
+    assert mechanisms(event(ACT, "x", "nonfinite"), event(ACT, "fc1", "nonfinite")) == []
     assert mechanisms(event(ACT, "fc1", "dead"), event(ACT, "act1", "nonfinite")) == []
 
 
@@ -88,6 +89,22 @@ def test_a_dead_module_does_not_block_what_comes_after_it_or_far_before() -> Non
     assert mechanisms(dead, event(GRAD, "unknown", "zero")) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((ACT, "exploding"), (GRAD, "zero")),
+        ((GRAD, "dead"), (GRAD, "zero")),
+        ((ACT, "dead"), (GRAD, "exploding")),
+        ((ACT, "dead"), (ACT, "zero")),
+    ],
+)
+def test_only_a_flat_activation_blocks_and_only_a_lost_gradient_is_blocked(
+    first: tuple[EventType, str], second: tuple[EventType, str]
+) -> None:
+    giver = event(first[0], "act1", first[1], negative_units=1.0)
+    assert mechanisms(giver, event(second[0], "fc1", second[1])) == []
+
+
 def test_a_share_that_is_no_number_does_not_agree() -> None:
     dead = event(ACT, "act1", "dead", negative_units=float("nan"), flat=0.2)
     (found,) = joined(dead, event(GRAD, "fc1", "zero"))
@@ -111,6 +128,12 @@ def test_a_gradient_starves_only_its_own_weights() -> None:
 def test_a_non_finite_activation_reaches_the_loss() -> None:
     events = event(ACT, "fc3", "nonfinite"), event(LOSS, "loss", "nonfinite")
     assert mechanisms(*events) == [("reaches the loss", "fc3", "loss")]
+
+
+def test_other_events_do_not_make_the_loss_non_finite() -> None:
+    assert mechanisms(event(GRAD, "fc3", "nonfinite"), event(LOSS, "loss", "nonfinite")) == []
+    assert mechanisms(event(ACT, "fc3", "nonfinite"), event(LOSS, "loss", "diverging")) == []
+    assert mechanisms(event(ACT, "fc3", "dead"), event(LOSS, "loss", "nonfinite")) == []
 
 
 @pytest.mark.parametrize("loss", ["diverging", "spiking"])
@@ -192,6 +215,26 @@ def test_the_hypothesis_that_explains_it_comes_in_front() -> None:
     assert links[0] == Link(best.summary)
     assert links[-1].event == stalled.id
     assert all(x.event is None for x in links[:-1])
+
+
+def test_a_hypothesis_that_does_not_explain_it_stays_out() -> None:
+    seen = event(ACT, "fc1", "dead")
+    other = CausalHypothesis("a", 0.9, summary="other", chain=(Link("x"), Link("y", "elsewhere")))
+    right = CausalHypothesis("b", 0.5, summary="right", chain=(Link("z"), Link("y", seen.id)))
+    found = Diagnosis(Facts(RunFact(id="r")), "suspect", (other, right), (seen,))
+    assert [x.text for x in trace(found, seen.id)][:2] == ["right", "z"]
+
+
+def test_the_symptoms_of_a_chain_come_in_the_order_of_their_steps() -> None:
+    late = np.full(50, 3e-3)
+    late[30:] = 2.0
+    draft = classifier().diverges().change_optimizer("SGD", lr=5.0)
+    draft.of_param("*.weight", update_ratio=0.9).of_module("act1", act_negative_units=late)
+    best = diagnose(draft.build()).hypotheses[0]
+    by_id = {e.id: e.step for e in diagnose(draft.build()).events}
+    steps = [by_id[x.event] for x in best.chain if x.event]
+    assert len(set(steps)) > 1
+    assert steps == sorted(steps)
 
 
 def test_an_event_that_no_hypothesis_explains_is_traced_all_the_same() -> None:

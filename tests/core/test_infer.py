@@ -153,12 +153,14 @@ def test_evidence_for_and_against_adds_up() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_explaining_a_symptom_helps_and_leaving_it_unexplained_hurts() -> None:
-    declare("knows", lambda _: Finding((evidence("seen", 3.0),)), explains="not_learning")
-    declare("ignores", lambda _: Finding((evidence("seen", 3.0),)), explains="diverged")
-    found = {s.cause.id: s for s in ranking(classifier().stays())[0]}
-    assert found["knows"].score > PRIOR + 3.0 > found["ignores"].score
-    assert [x.name for x in found["knows"].explained] == ["not_learning"]
-    assert found["ignores"].explained == ()
+    declare("it", lambda _: Finding((evidence("seen", 3.0),)), explains="not_learning")
+    (stuck,), (quiet,) = ranking(classifier().stays())[0], ranking(classifier())[0]
+    (diverged,) = ranking(classifier().diverges())[0]
+    assert quiet.score == PRIOR + 3.0
+    assert stuck.score == pytest.approx(quiet.score + stuck.explained[0].weight)
+    assert diverged.score < quiet.score
+    assert [x.name for x in stuck.explained] == ["not_learning"]
+    assert quiet.explained == diverged.explained == ()
 
 
 @pytest.mark.usefixtures("alone")

@@ -64,6 +64,11 @@ def test_a_symptom_tells_where_and_when_it_shows_first_and_sums_up_its_events() 
     assert found.events == ("activation:act2:dead:0", f"activation:act1:dead:{30 * EVERY}")
 
 
+def test_the_failure_of_the_run_sums_up_the_events_of_the_loss() -> None:
+    draft = classifier().stays().of_module("act1", act_negative_units=1.0)
+    assert seen(draft)["not_learning"].events == ("loss:loss:stalled:0",)
+
+
 def test_the_failure_of_the_run_weighs_most() -> None:
     assert seen(classifier().stays(2.3))["not_learning"].weight == pytest.approx(TROUBLE, rel=0.1)
     assert max(weight for _, weight in STATES.values()) < TROUBLE

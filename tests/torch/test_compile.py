@@ -149,13 +149,24 @@ def test_identical_blocks_are_compiled_once(
     assert len({s.values[0] for s in series}) == len(series)  # each its own numbers
 
 
-def test_attaching_before_between_and_after_sees_the_same(watch: Watch, read: Read) -> None:
+def of_torchs_own(depth: int) -> nn.Module:
+    """Dynamo does not compile the code of torch's own modules directly."""
+    model = nn.Sequential()
+    model.stem = nn.Linear(4, 4)
+    model.blocks = nn.Sequential(*[Block() for _ in range(depth)])
+    return model
+
+
+@pytest.mark.parametrize("make", [Net, of_torchs_own])
+def test_attaching_before_between_and_after_sees_the_same(
+    make: Callable[[int], nn.Module], watch: Watch, read: Read
+) -> None:
     """Before compiling, after wrapping, after the first compiled call; wrapper or model."""
     records = {}
     for when in ("before", "wrapped", "called", "called, model given", "eager"):
         torch._dynamo.reset()
         torch.manual_seed(5)
-        model = Net(2)
+        model = make(2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         dbg = watch(model)
         if when in ("before", "eager"):
@@ -180,6 +191,17 @@ def test_attaching_before_between_and_after_sees_the_same(watch: Watch, read: Re
                 got = record.channels[channel]
                 assert got.steps.tolist() == series.steps.tolist(), (when, channel)
                 assert got.values == pytest.approx(series.values, rel=1e-5, abs=1e-7, nan_ok=True)
+
+
+def test_attaching_late_to_a_compiled_part(watch: Watch, read: Read) -> None:
+    model = nn.Module()
+    model.body = torch.compile(of_torchs_own(1), backend="aot_eager")
+    model.forward = lambda x: model.body(x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    train(model, optimizer, 2, evaluate=False)
+    with watch(model) as dbg:
+        train(model, optimizer, 3, evaluate=False)
+    assert len(read(dbg).series(Kind.MODULE, "body.blocks.0.up", m.GRAD_RMS)) == 3
 
 
 def test_rearming_leaves_other_code_alone(watch: Watch, fresh_dynamo: Counters) -> None:

@@ -25,7 +25,7 @@ Read = Callable[[NeuralDbg], Record]
 STEPS = 4
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """Ours, on purpose."""
 
 
@@ -96,7 +96,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
     owner, name = PIECES[piece]
 
     def fail(*_: Any, **__: Any) -> None:
-        raise Broken(piece)
+        raise BrokenError(piece)
 
     monkeypatch.setattr(owner, name, fail)
 
@@ -114,7 +114,7 @@ def test_a_broken_piece_of_ours_does_no_harm(
 
     with monkeypatch.context() as patch:
         sabotage(patch, piece)
-        with pytest.warns(ObservationWarning, match="Broken") as warned:
+        with pytest.warns(ObservationWarning, match="BrokenError") as warned:
             losses, params = run(watch)
     assert len(warned) == 1
     assert losses == expected[0]
@@ -132,14 +132,14 @@ def test_under_strict_it_is_raised_and_nothing_stays(
 ) -> None:
     """What is left behind is checked after every test."""
     sabotage(monkeypatch, piece)
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenError):
         run(lambda model: NeuralDbg(model, budget=float("inf"), strict=True))
 
 
 def test_the_environment_asks_for_strictness_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURALDBG_STRICT", "on")
     sabotage(monkeypatch, "taps")
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenError):
         run(NeuralDbg)
     with pytest.warns(ObservationWarning):
         run(lambda model: NeuralDbg(model, strict=False))
@@ -159,14 +159,14 @@ def test_a_fault_inside_a_compiled_graph(
 def test_a_fault_of_ours_does_not_eat_one_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch, "boundary")
     model = nn.Linear(4, 2)
-    with (
-        pytest.warns(ObservationWarning),
-        pytest.raises(KeyError, match="theirs"),
-        NeuralDbg(model),
-    ):
-        model(torch.ones(2, 4)).sum().backward()
-        message = "theirs"
-        raise KeyError(message)
+
+    def fail() -> None:
+        with NeuralDbg(model):
+            model(torch.ones(2, 4)).sum().backward()
+            raise KeyError("theirs")  # noqa: EM101
+
+    with pytest.warns(ObservationWarning), pytest.raises(KeyError, match="theirs"):
+        fail()
 
 
 def test_interrupts_go_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +176,14 @@ def test_interrupts_go_through(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     model = nn.Linear(4, 2)
-    with pytest.raises(KeyboardInterrupt), NeuralDbg(model):
-        monkeypatch.setattr(hooks._Recorder, "__call__", interrupt)
-        model(torch.ones(2, 4))
+
+    def fail() -> None:
+        with NeuralDbg(model):
+            monkeypatch.setattr(hooks._Recorder, "__call__", interrupt)
+            model(torch.ones(2, 4))
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
 
 
 # -- the collector -------------------------------------------------------------------------
@@ -203,7 +208,7 @@ def test_gaps_do_not_fill_the_memory() -> None:
 
 def test_a_gap_that_cannot_be_written_is_kept() -> None:
     def fail(_: Gap) -> None:
-        raise Broken
+        raise BrokenError
 
     faults = Faults()
     faults.on_gap = fail
@@ -216,5 +221,5 @@ def test_a_warning_never_ends_the_training() -> None:
     faults = Faults()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        faults.fault("something", Broken("x"))
-    assert faults.gaps == [Gap("something", "Broken: x")]
+        faults.fault("something", BrokenError("x"))
+    assert faults.gaps == [Gap("something", "BrokenError: x")]

@@ -145,12 +145,13 @@ def test_a_shared_module_is_one(watch: Watch, read: Read) -> None:
 
 def test_tiny_and_huge_values(watch: Watch, read: Read) -> None:
     """Squares leave single precision long before the values do."""
-    model = nn.Identity()
+    model = nn.Module()
+    model.scale = nn.Parameter(torch.ones(()))
+    model.forward = lambda x: model.scale * x
     values = [1e-30, 1e-25, 1e25, 3.0]
-    weight = nn.Parameter(torch.ones(()))
     with watch(model) as dbg:
         for value in values:
-            (model(weight * torch.full((8,), value)) * value).sum().backward()
+            (model(torch.full((8,), value)) * value).sum().backward()
     record = read(dbg)
     for metric in (m.ACT_RMS, m.ACT_ABSMAX, m.GRAD_RMS):
         assert record.series(Kind.MODULE, "", metric).values == pytest.approx(values, rel=1e-5)

@@ -202,9 +202,7 @@ def train_gan(gan: Gan, steps: int, zero: str = "before") -> tuple[list[float], 
                 gan.dis(fake.detach() if i == 0 else fake), target
             )
             if i == 0:
-                loss = loss + F.binary_cross_entropy_with_logits(
-                    gan.dis(real), torch.ones(8, 1)
-                )
+                loss = loss + F.binary_cross_entropy_with_logits(gan.dis(real), torch.ones(8, 1))
             loss.backward()
             opt.step()
             found[i].append(loss.item())

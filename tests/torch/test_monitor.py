@@ -63,10 +63,14 @@ def test_an_exception_of_the_user_ends_the_watch_and_goes_on(
     kind: type[BaseException], mlp: nn.Module, watch: Watch, read: Read, train: Train
 ) -> None:
     dbg = watch(mlp)
-    with pytest.raises(kind, match="theirs"), dbg:
-        train(mlp, torch.optim.SGD(mlp.parameters(), lr=0.1))
-        message = "theirs"
-        raise kind(message)
+
+    def fail() -> None:
+        with dbg:
+            train(mlp, torch.optim.SGD(mlp.parameters(), lr=0.1))
+            raise kind("theirs")  # noqa: EM101
+
+    with pytest.raises(kind, match="theirs"):
+        fail()
     run = read(dbg).facts.run
     assert run.finished == ("exception" if kind is ValueError else "interrupted")
     assert run.notes[m.N_EXCEPTION] == f"{kind.__name__}: theirs"
@@ -366,9 +370,7 @@ def test_the_meta_device(watch: Watch, read: Read) -> None:
     assert record.module("1").order is not None
 
 
-def test_a_default_device_does_not_carry_us_along(
-    watch: Watch, read: Read, train: Train
-) -> None:
+def test_a_default_device_does_not_carry_us_along(watch: Watch, read: Read, train: Train) -> None:
     model = nn.Sequential(nn.Linear(4, 2))
     with torch.device("meta"):
         dbg = watch(model).attach()

@@ -86,9 +86,7 @@ def unwatched(*_: Any) -> Any:
 
 @pytest.mark.parametrize("budget", [0.02, float("inf")])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_eager_training_is_the_same_to_the_last_bit(
-    kind: str, budget: float, watch: Watch
-) -> None:
+def test_eager_training_is_the_same_to_the_last_bit(kind: str, budget: float, watch: Watch) -> None:
     plain = run(OPTIMIZERS[kind], unwatched)
     watched = run(OPTIMIZERS[kind], lambda *args: watch(*args, budget=budget))
     assert watched[0] == plain[0]

@@ -62,9 +62,8 @@ def merge(
     found: tuple[SemanticEvent, ...], stored: Iterable[SemanticEvent]
 ) -> tuple[SemanticEvent, ...]:
     """Events without repetition; one that was stored wins over its later re-discovery."""
-    kept = {(e.kind, e.where, e.before, e.after, e.step): e for e in found}
-    for e in stored:
-        kept[(e.kind, e.where, e.before, e.after, e.step)] = e
+    # What came before is not compared: thinning may have taken it away.
+    kept = {(e.kind, e.where, e.after, e.step): e for e in (*found, *stored)}
     return tuple(sorted(kept.values(), key=lambda e: (e.step, e.where, e.id)))
 
 

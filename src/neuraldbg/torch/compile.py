@@ -56,6 +56,15 @@ def rearm(model: nn.Module) -> None:
 
     for code in {_code(type(m)) for m in model.modules()} - {None}:
         reset_code(code)
+    if _is_torchs_own(model) or any(_is_torchs_own(inside(m)) for m in model.modules()):
+        from torch._dynamo.external_utils import wrap_inline
+
+        reset_code(wrap_inline(rearm).__code__)
+
+
+def _is_torchs_own(module: nn.Module | None) -> bool:
+    """Whether Dynamo compiles a module such as `nn.Sequential` in a frame of its own making."""
+    return module is not None and type(module).__module__.startswith("torch.")
 
 
 def _code(kind: type[nn.Module]) -> Any:  # noqa: ANN401 - a code object, or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -45,15 +45,14 @@ def _sees(*, backend: str | None, late: bool) -> None:
     from neuraldbg.torch.monitor import NeuralDbg
 
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    if backend is not None:
-        net.compile(backend=backend, fullgraph=True)
+    model: Any = net if backend is None else torch.compile(net, backend=backend, fullgraph=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe.ndbg"
         if late:
-            _train(net, optimizer, 1)
-        with NeuralDbg(net, optimizer, strict=True, out=out):
-            _train(net, optimizer, STEPS)
+            _train(model, optimizer, 1)
+        with NeuralDbg(model, optimizer, strict=True, out=out):
+            _train(model, optimizer, STEPS)
         record = load_record(out)
     for metric in (m.ACT_RMS, m.GRAD_RMS):
         if len(record.series(Kind.MODULE, "0", metric)) != STEPS:

@@ -142,5 +142,11 @@ def test_a_usual_eps_is_not_blamed(eps: float) -> None:
     assert "optimizer_misconfigured" not in accused(draft)
 
 
+def test_a_weight_without_entries_has_no_scale() -> None:
+    draft = classifier().change_optimizer("Adam", lr=1e-3, eps=1.0).stays()
+    draft.of_param("*.weight", update_ratio=1e-5).change_param("fc2.weight", shape=(0, 64))
+    convict(draft, "optimizer_misconfigured")
+
+
 def test_a_large_eps_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(classifier().change_optimizer("Adam", lr=1e-3, eps=1.0)) == []

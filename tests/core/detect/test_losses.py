@@ -58,6 +58,11 @@ def test_a_loss_that_comes_back_up_to_where_it_began_does_not_diverge() -> None:
     assert "diverging" not in [x[1] for x in seen(classifier().loses(values))]
 
 
+def test_a_loss_that_not_even_trebles_does_not_diverge() -> None:
+    values = np.concatenate([np.full(100, 2.0), np.full(100, 4.0)])
+    assert "diverging" not in [x[1] for x in seen(classifier().loses(values))]
+
+
 def test_a_single_huge_loss_does_not_diverge() -> None:
     assert "diverging" not in [x[1] for x in seen(spiking(100, height=1e6))]
 

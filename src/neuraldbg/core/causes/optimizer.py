@@ -143,7 +143,8 @@ def _optimizer_misconfigured(view: View) -> Finding | None:
     found = []
     if view.adaptive and eps >= 1e-4:
         grads = [
-            view.usual(view.param(p.name, m.P_GRAD)) / math.sqrt(p.numel) for p in view.weights
+            view.usual(view.param(p.name, m.P_GRAD)) / math.sqrt(max(p.numel, 1))
+            for p in view.weights
         ]
         grads = [g for g in grads if math.isfinite(g)]
         rms = float(np.median(grads)) if grads else float("nan")

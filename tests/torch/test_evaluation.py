@@ -1,0 +1,83 @@
+"""Evaluation losses: what the user's own validation computes between training steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neuraldbg import NeuralDbg
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Series
+from neuraldbg.store.reader import load_record
+from neuraldbg.torch.evaluation import is_evaluation
+
+X, Y = torch.randn(16, 4), torch.randint(0, 3, (16,))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    F.cross_entropy(model(X), Y).backward()
+    optimizer.step()
+
+
+def validate(model: nn.Module, batches: int) -> float:
+    with torch.no_grad():
+        losses = [F.cross_entropy(model(X[i : i + 4]), Y[i : i + 4]) for i in range(batches)]
+    return float(torch.stack(losses).mean())
+
+
+def evaluation(path: Path) -> Series:
+    return load_record(path).series(Kind.LOSS, "evaluation", "value")
+
+
+def test_each_validation_makes_one_reading_at_the_step_that_follows(tmp_path: Path) -> None:
+    model, out = nn.Linear(4, 3), tmp_path / "run.ndbg"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = []
+    with NeuralDbg(model, optimizer, out=out, strict=True):
+        for i in range(6):
+            step(model, optimizer)
+            if i % 2:
+                expected.append(validate(model, 3))
+    seen = evaluation(out)
+    assert seen.steps.tolist() == [2, 4, 6]
+    assert seen.values.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_loss_module_and_a_detached_prediction_count_too(tmp_path: Path) -> None:
+    model, out = nn.Linear(4, 3), tmp_path / "run.ndbg"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with NeuralDbg(model, optimizer, out=out, strict=True):
+        step(model, optimizer)
+        loss = nn.CrossEntropyLoss()(model(X).detach(), Y)
+        step(model, optimizer)
+    assert evaluation(out).values.tolist() == pytest.approx([float(loss)])
+
+
+def test_training_losses_and_losses_of_single_samples_are_no_evaluation(tmp_path: Path) -> None:
+    model, out = nn.Linear(4, 3), tmp_path / "run.ndbg"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with NeuralDbg(model, optimizer, out=out, strict=True):
+        step(model, optimizer)
+        with torch.no_grad():
+            F.cross_entropy(model(X), Y, reduction="none")
+        step(model, optimizer)
+    assert len(evaluation(out)) == 0
+
+
+def test_the_loss_functions_are_the_originals_again_afterwards(tmp_path: Path) -> None:
+    before = F.cross_entropy
+    with NeuralDbg(nn.Linear(2, 2), out=tmp_path / "run.ndbg"):
+        assert F.cross_entropy is not before
+    assert F.cross_entropy is before
+
+
+def test_what_counts_as_an_evaluation() -> None:
+    assert is_evaluation(torch.tensor(1.0))
+    assert not is_evaluation(torch.tensor(1.0, requires_grad=True))
+    assert not is_evaluation(torch.ones(3))
+    assert not is_evaluation(1.0)
