@@ -29,7 +29,9 @@ def main(words: Sequence[str]) -> int:
     """Train, explain, and say how to go on."""
     parser = Parser("demo", _MORE)
     parser.add_argument("--fault", metavar="NAME", help="which fault to build in")
-    parser.add_argument("--backend", choices=BACKENDS, default="eager", help="how to compile")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="inductor", help="how to compile (default: inductor)"
+    )
     parser.add_argument("--list", action="store_true", help="list the faults")
     options = parser.parse_args(words)
     script = _script()
