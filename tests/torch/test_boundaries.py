@@ -230,16 +230,16 @@ def test_skipped_functions_are_still_traced_inside_a_graph(fresh_dynamo: Any) ->
 
 
 def test_compiled_code_is_not_told_about(ear: Ear, fresh_dynamo: Any) -> None:
-    """Losses and clipping inside a graph are the user's graph, without a trace of us."""
+    """Clipping inside a graph is the user's graph, without a trace of us."""
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
 
     @torch.compile(backend="eager", fullgraph=True)
     def f(x: Tensor) -> Tensor:
         nn.utils.clip_grad_norm_([weight], 0.5)
-        return F.mse_loss(x, x + 1)
+        return x.sum()
 
     with warnings.catch_warnings(), torch.no_grad():
-        assert f(torch.ones(3)).item() == 1
+        assert f(torch.ones(3)).item() == 3
     assert ear.names() == ["compiling"]
     assert weight.grad.norm().item() == pytest.approx(0.5, abs=1e-4)
