@@ -163,6 +163,14 @@ def test_a_finding_may_have_a_repair_of_its_own_and_needs_no_summary() -> None:
     assert (best.summary, best.repair, best.where) == ("The title.", "particular", ("fc1",))
 
 
+def test_evidence_of_the_cause_comes_before_the_symptoms_that_it_explains_and_none_twice() -> None:
+    found = diagnose(classifier().stays().change_optimizer("SGD", lr=0.05, momentum=0.999).build())
+    best, trouble = found.hypotheses[0], found.headline.partition(" (")[0]
+    assert best.cause == "excessive_momentum"
+    assert "averages over 1000 steps" in best.evidence[0].text
+    assert [e.text for e in best.evidence if trouble in e.text] == [trouble]
+
+
 # -- isolation -----------------------------------------------------------------------------
 
 

@@ -101,6 +101,11 @@ def test_dropout_between_linear_layers_is_no_nonlinearity() -> None:
     convict(linear(dropout=0.5).stays(), "missing_nonlinearity", where="fc1")
 
 
+def test_zeros_of_a_rectifier_are_not_taken_for_those_of_a_dropout() -> None:
+    draft = linear(dropout=0.5).stays().of_module("fc3", in_rms=0.6, in_zero=0.5)
+    assert "missing_nonlinearity" not in accused(draft.of_module("fc2", in_rms=0.6, in_zero=0.5))
+
+
 def test_the_block_of_the_layers_is_named_too() -> None:
     draft = Draft().module("", "Net", leaf=False).module("mlp", "MLP", leaf=False)
     base = linear().stays()

@@ -27,6 +27,12 @@ def test_logits_that_grow_to_thousands_make_attention_unstable(names: str) -> No
     assert "query times key scale at attn goes from 4" in texts(best)
 
 
+def test_wide_heads_add_up_to_larger_logits() -> None:
+    draft = attending().change_module("attn.q", config={"out_features": 1024})
+    best = convict(draft, "unstable_attention", where="attn")
+    assert "query times key scale at attn goes from 16" in texts(best)
+
+
 def test_growing_attention_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(attending().falls(2.3, 0.1)) == []
 

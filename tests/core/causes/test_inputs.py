@@ -181,6 +181,12 @@ def test_a_small_drift_is_no_change() -> None:
     assert "distribution_shift" not in accused(shifted(by=0.1))
 
 
+def test_a_change_within_the_noise_of_the_batches_is_none() -> None:
+    noise = np.random.default_rng(2).normal(0.0, 0.8, LOOKS)
+    noise[25:] += 0.9
+    assert "distribution_shift" not in accused(shifted().of_batch("input", mean=noise))
+
+
 def test_a_short_run_is_not_searched_for_changes() -> None:
     draft = shifted()
     draft.channels[BATCH_MEAN] = draft.channels[BATCH_MEAN].between(0, 39 * EVERY - 1)

@@ -58,6 +58,11 @@ def test_units_that_die_after_the_start_are_evidence() -> None:
     assert f"act1 was healthy and died at step {10 * EVERY}" in texts(best)
 
 
+def test_units_that_are_dead_from_the_start_are_none() -> None:
+    draft = too_high().stays().of_module("act1", act_negative_units=1.0)
+    assert "and died at step" not in texts(blamed(draft))
+
+
 def test_a_high_rate_at_which_the_loss_falls_is_no_fault() -> None:
     assert accused(too_high()) == []
 
@@ -139,6 +144,12 @@ def test_a_schedule_that_kills_the_rate_early_is_found_with_its_step() -> None:
 def test_a_rate_that_decays_to_zero_at_the_very_end_is_no_fault() -> None:
     assert accused(collapsing(190)) == []
     assert "lr_schedule" not in accused(collapsing(190).stays())
+
+
+def test_a_schedule_of_a_few_steps_is_not_judged() -> None:
+    draft = classifier(steps=9).stays()
+    lr = np.array([0.05, 0.05, *np.full(7, 1e-9)])
+    assert "lr_schedule" not in accused(draft.of_optimizer("0.0", lr=lr))
 
 
 def test_a_warm_up_is_no_fault() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes.loop import listed, modules_of
+from neuraldbg.core.engine import diagnose
 from neuraldbg.core.facts import Kind, ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
@@ -157,6 +158,11 @@ def test_parameters_without_gradient_need_no_optimizer() -> None:
     assert "params_not_optimized" not in accused(frozen)
 
 
+def test_parameters_that_the_loss_does_not_reach_are_not_missed_in_a_stuck_run() -> None:
+    draft = classifier().stays().change_param("fc[12].*", optimizer=None, reached=False)
+    assert "params_not_optimized" not in accused(draft)
+
+
 def test_an_optimizer_that_never_stepped_proves_nothing_about_what_it_holds() -> None:
     draft = not_held("fc1.*")
     draft.optimizers = []
@@ -169,6 +175,13 @@ def test_an_optimizer_that_never_stepped_proves_nothing_about_what_it_holds() ->
 def test_a_layer_in_front_of_trained_ones_without_gradient_is_cut_off() -> None:
     best = convict(cut("fc1"), "broken_graph", where="fc1")
     assert "runs in the forward pass before modules that do get gradients" in texts(best)
+
+
+def test_a_last_layer_without_gradient_feeds_nothing_that_gets_one() -> None:
+    found = diagnose(cut("fc3").build()).hypotheses
+    told = "".join(texts(h) for h in found if h.cause == "broken_graph")
+    assert "never got one" in told
+    assert "runs in the forward pass before" not in told
 
 
 def test_the_module_nearest_to_the_cut_comes_with_all_behind_it() -> None:

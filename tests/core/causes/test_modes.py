@@ -110,3 +110,8 @@ def test_a_model_without_modes_may_be_evaluated_in_any() -> None:
 def test_the_two_modes_are_told_apart() -> None:
     assert blamed(evaluating()).cause == "eval_mode_training"
     assert "eval_mode_training" not in accused(evaluated(40))
+
+
+def test_a_model_whose_dropout_drops_nothing_may_be_evaluated_in_any_mode() -> None:
+    notes = {"no_grad_forwards": 40, "no_grad_forwards_in_train_mode": 40}
+    assert accused(classifier().module("drop", "Dropout", p=0.0).notes(**notes)) == []

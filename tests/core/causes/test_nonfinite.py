@@ -11,7 +11,7 @@ from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.view import View
 
 from ..records import EVERY, Draft, classifier
-from .blame import accused, blamed, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 LOOKS = 50
 LOOK = 25
@@ -85,6 +85,12 @@ def test_nan_in_the_data_is_the_better_explanation() -> None:
 def test_weights_that_explode_first_are_the_better_explanation() -> None:
     draft = broken_by().change_optimizer("SGD", lr=50.0).of_param("*.weight", update_ratio=5.0)
     assert blamed(draft).cause == "lr_too_high"
+
+
+def test_weights_that_explode_first_speak_against_an_operation() -> None:
+    sound = confidence(broken_by(), "nonfinite_operation")
+    exploding = broken_by().of_param("*.weight", update_ratio=5.0)
+    assert confidence(exploding, "nonfinite_operation") < sound
 
 
 def test_a_finite_run_has_no_first_nonfinite_step() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ..records import Draft, classifier
-from .blame import accused, blamed, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 
 def decaying(kind: str = "SGD", decay: float = 0.5, left: float = 0.01) -> Draft:
@@ -36,6 +36,19 @@ def test_a_decay_that_shrinks_all_weights_is_excessive(kind: str, decay: float) 
 def test_the_decay_term_is_compared_with_the_gradient_where_they_share_a_step() -> None:
     assert "of the gradient" in texts(blamed(decaying("SGD", 0.5)))
     assert "of the gradient" not in texts(blamed(decaying("AdamW", 10.0)))
+
+
+def test_what_is_a_strong_decay_depends_on_the_optimizer() -> None:
+    cause = "excessive_weight_decay"
+    by_kind = [confidence(decaying(kind, 0.2), cause) for kind in ("AdamW", "SGD", "Adam")]
+    assert by_kind == sorted(by_kind)
+    assert by_kind[0] < by_kind[1]
+
+
+def test_weights_that_shrink_more_are_more_evidence() -> None:
+    cause = "excessive_weight_decay"
+    kept, half, gone = (confidence(decaying(left=x), cause) for x in (1.0, 0.6, 0.01))
+    assert kept < half < gone
 
 
 def test_the_same_decay_is_no_fault_where_the_run_learns() -> None:
@@ -110,6 +123,14 @@ def test_clipping_near_the_usual_norm_is_not_blamed(limit: float) -> None:
 
 def test_clipping_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(clipped(1e-3).falls(2.3, 0.1)) == []
+
+
+def test_clipping_is_judged_by_several_norms_against_a_limit() -> None:
+    few = np.full(200, np.nan)
+    few[:2] = 2.0
+    assert "excessive_clipping" not in accused(clipped(1e-4).of_optimizer("0", clip_norm=few))
+    assert "excessive_clipping" not in accused(clipped(1e-4).without("clip_limit"))
+    assert "excessive_clipping" not in accused(clipped(0.0))
 
 
 def test_clipping_of_scaled_gradients_is_another_fault() -> None:

@@ -138,6 +138,17 @@ def test_behind_compiled_code_the_last_module_tells() -> None:
     convict(draft, "output_activation_mismatch", where="out")
 
 
+@pytest.mark.parametrize("last_op", ["CompiledFunction", "Addmm", None])
+def test_a_linear_output_reaches_negative_targets_compiled_or_not(last_op: str | None) -> None:
+    draft = regression().stays(1.0).change_loss(last_op=last_op)
+    assert "output_activation_mismatch" not in accused(draft)
+
+
+def test_a_rectifier_that_ran_last_need_not_make_the_prediction() -> None:
+    draft = fitted("ReLU", -2.5, 2.5).change_loss(last_op="Sub")
+    assert "output_activation_mismatch" not in accused(draft)
+
+
 def heads(last: str = "ReLU") -> Draft:
     """Two heads on one body; the first ends in a rectifier."""
     draft = regression().stays(1.0).change_module("fc3", config={"out_features": 64})

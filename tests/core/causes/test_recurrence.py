@@ -7,7 +7,7 @@ import pytest
 from neuraldbg.core.engine import diagnose
 
 from ..records import Draft, classifier
-from .blame import accused, confidence, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 BROKEN = 40  # the step at which the loss turns NaN
 
@@ -61,3 +61,11 @@ def test_a_gradient_that_was_not_read_is_not_called_zero() -> None:
     best = convict(unread, "exploding_recurrence", where="cell", step=BROKEN)
     assert "gradient norm of its weights" not in texts(best)
     assert "gradient norm of its weights" not in "".join(e.text for e in best.against)
+
+
+def test_only_a_run_that_breaks_down_is_said_to_diverge() -> None:
+    assert "the run diverges" in texts(blamed(recurrent()))
+    stuck = diagnose(recurrent().stays().build()).hypotheses
+    told = "".join(texts(h) for h in stuck if h.cause == "exploding_recurrence")
+    assert "applied 64 times" in told
+    assert "the run diverges" not in told
