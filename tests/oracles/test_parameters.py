@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
-from neuraldbg.torch.optimizer import SAMPLE, carried, norms_of
+from neuraldbg.torch.identity import ByTensor
+from neuraldbg.torch.optimizer import SAMPLE, ParamLook, carried, norms_of
 
 from .conftest import Observe
 from .models import CASES, loss_of
@@ -216,3 +217,19 @@ def test_gradients_left_over_count_together() -> None:
     assert carried(params) == pytest.approx(3)
     params[1].grad = torch.tensor([0.0, 4.0], dtype=torch.bfloat16)
     assert carried(params) == pytest.approx(5)
+
+
+def test_a_parameter_that_changes_its_shape_or_dies_is_not_compared() -> None:
+    kept, gone = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    for p in (kept, gone):
+        p.grad = torch.ones(2)
+    look = ParamLook([kept, gone])
+    look.before()
+    kept.grad = None
+    kept.data = torch.ones(5)
+    values, present = look.after(ByTensor())
+    assert present[0].sum() == 3  # the gradient: its norm, that there was one, that it is finite
+    assert present[1].sum() > 3
+    assert values[0, 0] == pytest.approx(2**0.5)
+    del gone, p
+    assert look.after(ByTensor()) is None

@@ -109,3 +109,8 @@ def compare(
                 assert read == want, (i, name, metric)
                 compared += 1
     assert compared >= STEPS * len(case.axis) * 10
+    # Of equal calls all statistics are equal, however often they are counted.
+    calls = {fact.name: fact.calls for fact in record.facts.modules}
+    assert {name: calls[name] for name in watched} == {
+        name: len(plain.steps[0][0][name]) for name in watched
+    }

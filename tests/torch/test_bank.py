@@ -18,7 +18,9 @@ from neuraldbg.torch.measure import PEAKS, SUMS, measure
 ROWS = 4
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
-numbers = st.floats(width=16, allow_nan=False, allow_infinity=False)
+# Eighths are exact in every dtype here, and drawing them discards nothing.
+numbers = st.integers(-(2**15), 2**15).map(lambda x: x / 8)
+peaks = st.one_of(numbers, st.sampled_from([float("nan"), float("inf"), -float("inf")]))
 calls = st.lists(
     st.tuples(
         st.integers(0, ROWS - 1),

@@ -320,6 +320,20 @@ def test_a_compiled_training_step(
     assert losses(dbg) == mine
 
 
+def test_a_function_compiled_and_called_before_is_a_gap(
+    watch: Watch, losses: Callable[..., list[float]]
+) -> None:
+    """Its code is the user's: it cannot be known, so it is not made to see the hooks."""
+    model = Net(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    forward = torch.compile(lambda x: model(x), backend="aot_eager")
+    train(forward, optimizer, 2, evaluate=False)
+    with watch(model, optimizer) as dbg:
+        train(forward, optimizer, 2, evaluate=False)
+    assert len(losses(dbg)) == 2
+    assert [gap.what for gap in dbg.gaps] == ["the forward pass"]
+
+
 @pytest.mark.filterwarnings("ignore:Profiler record function:UserWarning")
 def test_a_compiled_optimizer_and_clipping(
     watch: Watch, read: Read, fresh_dynamo: Counters

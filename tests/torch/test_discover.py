@@ -121,6 +121,17 @@ def test_a_reused_address_is_another_tensor() -> None:
     assert len(kept._kept) < 200
 
 
+def test_freed_tensors_make_room() -> None:
+    kept: ByTensor[int] = ByTensor()
+    for _ in range(20):
+        batch = [torch.ones(1) for _ in range(100)]
+        for i, tensor in enumerate(batch):
+            kept.put(tensor, i)
+        assert len(kept.items()) == 100
+        assert len(kept._kept) <= 264
+        del batch, tensor
+
+
 # -- whose loss ---------------------------------------------------------------------------
 
 

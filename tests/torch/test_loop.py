@@ -335,14 +335,14 @@ def test_two_models_under_two_monitors(
     opts = [sgd(x) if optimizers else None for x in models]
     mine: list[list[float]] = [[], []]
     with watch(models[0]) as first, watch(models[1]) as second:
-        for _ in range(7):
+        for _ in range(15):
             for model, opt, kept in zip(models, opts, mine, strict=True):
                 kept += train(model, opt, 1)
     for dbg, kept, model in zip((first, second), mine, models, strict=True):
         assert losses(dbg) == kept
         record = read(dbg)
-        assert record.facts.run.steps == 7
-        assert record.facts.run.notes[m.N_BACKWARDS] == 7
+        assert record.facts.run.steps == 15
+        assert record.facts.run.notes[m.N_BACKWARDS] == 15
         assert {p.name for p in record.facts.params} == {n for n, _ in model.named_parameters()}
         assert len(record.facts.optimizers) == (1 if optimizers else 0)
 
@@ -352,7 +352,7 @@ def test_one_half_of_a_gan(watch: Watch, read: Read, losses: Losses) -> None:
     """The other half's parameters are no hidden ones, and its losses are not ours."""
     gan = Gan()
     with watch(gan.gen) as dbg:
-        _, generator = train_gan(gan, 7)
+        _, generator = train_gan(gan, 15)
     assert losses(dbg) == generator
     record = read(dbg)
     assert {p.name for p in record.facts.params} == {n for n, _ in gan.gen.named_parameters()}
@@ -478,6 +478,8 @@ def test_scaled_losses_are_told_unscaled(mlp: nn.Module, watch: Watch, read: Rea
     notes = record.facts.run.notes
     assert (notes[m.N_SCALER], notes[m.N_AUTOCAST]) == (True, "float16")
     assert record.series(Kind.OPTIMIZER, "0", m.O_SCALE).values[0] == 1024
+    (fact,) = record.facts.losses
+    assert [(part.reduction, part.factor) for part in fact.parts] == [("mean", 1.0)]
     torch.manual_seed(4)
     plain = read(amp(twin, watch, 1.0)[0])
     for metric in (m.GRAD_RMS, m.GRAD_ABSMAX):
@@ -581,3 +583,57 @@ def test_batches_and_predictions(mlp: nn.Module, watch: Watch, read: Read) -> No
     assert value(Kind.BATCH, "target", m.B_MAJORITY) == 0.75
     assert value(Kind.BATCH, "target", m.B_DISTINCT) == 2
     assert value(Kind.LOSS, "prediction", m.L_PRED_STD) > 0
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_units_that_start_equal_are_followed(
+    optimizer: bool, mlp: nn.Module, watch: Watch, read: Read
+) -> None:
+    """Only those: a start that training makes unequal is no fault."""
+    nn.init.constant_(mlp[0].weight, 0.5)
+    mine = []
+    opt = sgd(mlp) if optimizer else None
+    with watch(mlp) as dbg:
+        for _ in range(4):
+            mlp(torch.randn(8, 4)).square().mean().backward()
+            if opt is not None:
+                opt.step()
+            rows = mlp[0].weight.detach()
+            mine.append(float((rows - rows.mean(0)).square().mean().sqrt() / rows.norm()))
+    record = read(dbg)
+    assert {n for n, _ in record.each(Kind.PARAM, m.P_ROWS)} == {"0.weight"}
+    spread = record.series(Kind.PARAM, "0.weight", m.P_ROWS).values
+    mine = mine[-len(spread) :]  # without an optimizer, the first look makes them known
+    assert len(mine) >= 3
+    assert spread == pytest.approx(np.array(mine) * mlp[0].weight.numel() ** 0.5, rel=1e-3)
+    assert record.param("0.weight").row_spread == 0
+    assert (spread[-1] > 0) == optimizer
+
+
+def test_losses_on_a_device_are_taken_in_as_they_arrive(
+    mlp: nn.Module, monkeypatch: pytest.MonkeyPatch, watch: Watch, train: Train, losses: Losses
+) -> None:
+    """Each goes to its own step, however late; the last ones are waited for."""
+    from neuraldbg.torch.seen import LossSide
+
+    settle, arrived = LossSide.settle, LossSide.arrived
+
+    def send(self: LossSide, index: int, step: int, *, closure: bool) -> None:
+        number = settle(self, index, step, closure=closure)
+        if number is not None:
+            channel = next(c for c in self._steps._index if c.kind == Kind.LOSS)
+            self._steps._present[self._steps._index[channel]] = False
+            self._late.send(step, channel, torch.tensor(number, dtype=torch.float64))
+
+    def late(self: LossSide, *, wait: bool) -> Any:
+        return arrived(self, wait=wait) if wait or len(self._late._queue) > 3 else iter(())
+
+    monkeypatch.setattr(LossSide, "settle", send)
+    monkeypatch.setattr(LossSide, "arrived", late)
+    told: list[tuple[int, float]] = []
+    optimizer = sgd(mlp)
+    with watch(mlp, optimizer) as dbg:
+        dbg._watch.on_step = lambda step, loss: told.append((step, loss))
+        mine = train(mlp, optimizer, 10)
+    assert losses(dbg) == [x for _, x in told] == mine
+    assert [step for step, _ in told] == list(range(10))

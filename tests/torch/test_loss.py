@@ -196,3 +196,10 @@ def test_a_deep_graph_is_walked_without_recursion() -> None:
         x = x + 1
     assert leaves(x.grad_fn)[0] is w
     assert len(fact(x.sum()).ops) == 64
+
+
+def test_a_graph_that_was_used_up_tells_what_is_left() -> None:
+    loss = F.cross_entropy(rows(), labels())
+    loss.backward()
+    found = fact(loss)
+    assert (found.kind, found.target) == ("cross_entropy", None)

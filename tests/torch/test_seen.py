@@ -114,10 +114,8 @@ def test_scaled_losses_are_kept_unscaled_while_they_live(side: LossSide) -> None
     assert [float(x) for x in side.waiting] == [1, 2]
     assert (side.scaler, side.scale()) == (scaler, 8.0)
     del scaled, result
-    third = loss(3.0)
-    kept = 8 * third
-    side.scaled(scaler, third, kept)
-    assert len(side._unscaled) == 1
+    side.settle(0, 0, closure=False)
+    assert side._unscaled == []
     del scaler
     assert (side.scaler, side.scale()) == (None, None)
 
@@ -133,15 +131,15 @@ def test_what_is_suspicious(side: LossSide) -> None:
 def test_a_broadcast_is_remembered(side: LossSide) -> None:
     """Shapes of the last batch may fit by chance."""
     column = nn.Linear(2, 1)(torch.ones(3, 2))
-    side.read(((column - torch.ones(3)) ** 2).mean(), 0)
+    side.read(((column - torch.ones(3)) ** 2).mean())
     side.settle(0, 0, closure=False)
-    side.read(((column - torch.ones(3, 1)) ** 2).mean(), 1)
+    side.read(((column - torch.ones(3, 1)) ** 2).mean())
     side.settle(0, 1, closure=False)
     assert set(side.facts[0].broadcast) == {(3, 1), (3,)}
 
 
 def test_targets_are_batches(side: LossSide) -> None:
-    side.read(F.cross_entropy(nn.Linear(2, 3)(torch.ones(4, 2)), torch.tensor([0, 1, 1, 1])), 0)
+    side.read(F.cross_entropy(nn.Linear(2, 3)(torch.ones(4, 2)), torch.tensor([0, 1, 1, 1])))
     kept = side._looks.kept  # type: ignore[attr-defined]
     assert kept[Channel(Kind.BATCH, "target", m.B_MAJORITY)] == 0.75
 

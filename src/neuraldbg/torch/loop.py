@@ -213,7 +213,7 @@ class Watch(boundaries.Listener):
         if self.due:
             self._settle_names()
             self.updates.backward_begins()
-            self.losses.read(tensors[0], self.step)
+            self.losses.read(tensors[0])
             self.notes |= facts.autocast()
 
     def _count(self, backwards: int) -> None:

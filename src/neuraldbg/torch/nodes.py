@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
@@ -30,7 +31,12 @@ Node = Any
 
 def label(node: Node) -> str:
     """The operation's name: `AddmmBackward0` -> `Addmm`."""
-    name: str = node.name().rpartition("::")[2]
+    return _label(node.name())
+
+
+@functools.cache
+def _label(name: str) -> str:
+    name = name.rpartition("::")[2]
     return name.partition("Backward")[0] or name
 
 

@@ -85,8 +85,7 @@ class LossSide:
 
     def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
         """A loss scaler multiplied a loss."""
-        self._unscaled = [(ref, x) for ref, x in self._unscaled if ref() is not None]
-        self._unscaled.append((weakref.ref(result), loss.detach()))
+        self._unscaled.append((weakref.ref(result), loss))
         self._scaler = weakref.ref(scaler)
 
     @property
@@ -110,16 +109,20 @@ class LossSide:
         """Drop the loss noted last; whether it was still there."""
         return self.waiting.pop() is not None if self.waiting else False
 
+    def _meant(self, loss: Tensor) -> Tensor:
+        """The loss as the user means it: without loss scaling."""
+        return next((x for ref, x in self._unscaled if ref() is loss), loss)
+
     def _value(self, loss: Tensor) -> Tensor:
-        """The loss as the user means it: without loss scaling, as one number."""
-        loss = next((x for ref, x in self._unscaled if ref() is loss), loss).detach()
+        loss = self._meant(loss).detach()
         return loss.reshape(()) if loss.numel() == 1 else loss.float().mean()
 
-    def read(self, loss: Tensor, step: int) -> None:
+    def read(self, loss: Tensor) -> None:
         """Read the graph of a loss before its backward pass, on a due step."""
         self._reads += 1
         if self._reads > READS and self._reads % SELDOM:
             return
+        loss = self._meant(loss)
         self._pending = graph.read_loss(loss, 0, self._prediction)
         target = graph.target_of(loss)
         if target is not None:
@@ -180,15 +183,17 @@ class LossSide:
             Their mean; None if there is none, or if it comes later, from a device.
         """
         self._keep_fact(index)
-        losses, self.waiting = self.waiting[:1] if closure else self.waiting, []
-        if not losses:
+        if self._unscaled:
+            self._unscaled = [(ref, x) for ref, x in self._unscaled if ref() is not None]
+        if not self.waiting:
             return None
+        losses, self.waiting = self.waiting[:1] if closure else self.waiting, []
         channel = Channel(Kind.LOSS, f"loss.{index}" if index else "loss", m.L_VALUE)
         if any(x.device.type != "cpu" for x in losses):
             line = torch.stack([x.float().to(losses[-1].device) for x in losses])
             self._late.send(step, channel, line.mean())
             return None
-        number = sum(float(x) for x in losses) / len(losses)
+        number = sum(map(float, losses)) / len(losses)
         self._steps.put(channel, number)
         return number
 

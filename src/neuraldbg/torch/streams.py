@@ -28,6 +28,7 @@ class Stream:
         self._index: dict[Channel, int] = {}
         self._values = np.zeros(0)
         self._present = np.zeros(0, np.bool_)
+        self._begun = False
 
     def positions(self, channels: Sequence[Channel]) -> NDArray[np.int64]:
         """Register channels and return where their values go."""
@@ -45,7 +46,7 @@ class Stream:
         if place is None:
             place = int(self.positions([channel])[0])
         self._values[place] = value
-        self._present[place] = True
+        self._present[place] = self._begun = True
 
     def put_block(
         self, places: NDArray[np.int64], values: NDArray[np.float64], present: NDArray[np.bool_]
@@ -53,10 +54,14 @@ class Stream:
         """Set many channels at once."""
         self._values[places] = values
         self._present[places] = present
+        self._begun = True
 
     def emit(self, step: int) -> None:
         """Hand over the frame of a step and begin the next."""
+        if not self._begun:
+            return
         present, self._present = self._present, np.zeros(len(self._present), np.bool_)
+        self._begun = False
         if present.any():
             self.writer.frame(self.name, step, self._values, present)
 
