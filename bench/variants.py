@@ -21,6 +21,12 @@ def none(work: Workload) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def control(work: Workload) -> Iterator[None]:
+    """Nobody watches either: how far two equal variants are apart on this machine."""
+    yield
+
+
+@contextlib.contextmanager
 def _watched(work: Workload, budget: float) -> Iterator[NeuralDbg]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.ndbg"
@@ -100,5 +106,6 @@ def anomaly(work: Workload) -> Iterator[None]:
 
 
 VARIANTS = {
-    f.__name__: f for f in (none, default, dense, naive, budget_1, budget_5, param_hooks, anomaly)
+    f.__name__: f
+    for f in (none, control, default, dense, naive, budget_1, budget_5, param_hooks, anomaly)
 }

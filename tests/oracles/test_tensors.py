@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from neuraldbg.torch.measure import PART, PEAKS, SIGMOID_FLAT, SUMS, TANH_FLAT, WHOLE, measure
+from neuraldbg.torch.measure import (
+    DOUBTFUL,
+    PART,
+    PEAKS,
+    SIGMOID_FLAT,
+    SUMS,
+    TANH_FLAT,
+    WHOLE,
+    measure,
+)
 
 
 def read(value: torch.Tensor, axis: int | None = -1, flat: str | None = None) -> dict[str, float]:
@@ -115,8 +124,11 @@ def test_large_tensors_are_measured_in_part(axis: int | None) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.6, 1.0])
 @pytest.mark.parametrize("shape", [(512, 4096), (8, 64, 4096), (64, 256, 16, 16), (99_999, 2)])
-def test_units_of_large_tensors_are_exact(shape: tuple[int, ...], share: float) -> None:
-    """Some are dead; the others are positive for one entry in twenty only, which is alive."""
+def test_quiet_units_of_large_tensors(shape: tuple[int, ...], share: float) -> None:
+    """Some are dead; the others are positive for one entry in twenty only, which is alive.
+
+    The number is exact from one half of the units on, and an upper bound below one half.
+    """
     torch.manual_seed(0)
     axis = 1 if len(shape) == 4 else -1
     x = (torch.rand(shape) - 0.95).relu()
@@ -125,7 +137,8 @@ def test_units_of_large_tensors_are_exact(shape: tuple[int, ...], share: float) 
     x.movedim(axis, 0)[: dead // 2] = -3.0
     got = read(x, axis)
     assert got["units"] == shape[axis]
-    assert got["negative_units"] == got["constant_units"] == dead
+    for told in (got["negative_units"], got["constant_units"]):
+        assert told == dead or dead < told < DOUBTFUL * shape[axis]
 
 
 def test_layouts_do_not_matter() -> None:

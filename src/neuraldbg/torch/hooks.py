@@ -140,7 +140,8 @@ class Hooks:
         self.rows[b.name] = Rows(row, row + 1, source)
         tap = ModuleTap(
             self._slot(self._recorder(row, b.axis, b.flat)),
-            self._slot(self._recorder(row + 1, b.axis, None)),
+            # A gradient that is not finite shows in the exact norms of the parameters as well.
+            self._slot(self._recorder(row + 1, None, None, scan=False)),
             None if source is None else self._slot(self._recorder(source, b.axis, "bounded")),
         )
         self.taps[b.name] = tap
@@ -172,8 +173,10 @@ class Hooks:
         self._slots.append(slot)
         return slot.tensor
 
-    def _recorder(self, row: int, axis: int | None, flat: str | None) -> Callable[[Tensor], None]:
-        return self._timed("module statistics", _Recorder(self.ledger, row, axis, flat))
+    def _recorder(
+        self, row: int, axis: int | None, flat: str | None, *, scan: bool = True
+    ) -> Callable[[Tensor], None]:
+        return self._timed("module statistics", _Recorder(self.ledger, row, axis, flat, scan=scan))
 
     def _timed(self, what: str, sink: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
         """A sink whose time is counted and whose errors become gaps."""
@@ -205,11 +208,14 @@ class Hooks:
 class _Recorder:
     """Measures a tensor into one row of a ledger."""
 
-    def __init__(self, ledger: Ledger, row: int, axis: int | None, flat: str | None) -> None:
+    def __init__(
+        self, ledger: Ledger, row: int, axis: int | None, flat: str | None, *, scan: bool
+    ) -> None:
         self.ledger = ledger
         self.row = row
         self.axis = axis
         self.flat = flat
+        self.scan = scan
 
     def __call__(self, value: Tensor) -> None:
         """Record one call, unless it is the recomputation of one already recorded."""
@@ -219,7 +225,8 @@ class _Recorder:
             self.ledger.met(self.row)
             self.ledger.blind.add(self.row)
         else:
-            self.ledger.add(self.row, value.device, *measure(value, self.axis, self.flat))
+            numbers = measure(value, self.axis, self.flat, scan=self.scan)
+            self.ledger.add(self.row, value.device, *numbers)
 
 
 def in_backward() -> bool:

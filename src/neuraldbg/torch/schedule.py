@@ -24,8 +24,11 @@ LEAST_PERIOD: Final = 4
 # Following the loss costs the same in every step. It is paid from at most this part of what
 # a step earns: where steps are so short that it would take all, looks still get the rest.
 FOLLOWING: Final = 0.5
-# Weight of the newest look in the running estimate of a look's cost.
+# Weight of the newest look or step in the running estimate of what one takes.
 BLEND: Final = 0.2
+# A step that takes more than this many usual ones was a pause (a notebook at rest, another
+# process's turn): it earns no more, or a burst of looks would greet the user's return.
+PAUSE: Final = 4.0
 
 
 class Schedule:
@@ -44,6 +47,7 @@ class Schedule:
         self.looks = 0
         self._purse = ALLOWANCE
         self._cost = 0.0
+        self._usual: float | None = None
         self._steps = 1
         self._since = 0
         self._burst = 0
@@ -75,7 +79,10 @@ class Schedule:
             theirs: Seconds of the run's own time.
             ours: Seconds that following the step cost us, apart from a look.
         """
-        earned = self.budget * theirs if theirs > 0 else 0.0
+        usual = theirs if self._usual is None else self._usual
+        counted = min(theirs, PAUSE * usual)
+        self._usual = usual + BLEND * (counted - usual)
+        earned = self.budget * counted if counted > 0 else 0.0
         self._purse = min(self._purse + earned - min(ours, FOLLOWING * earned), ALLOWANCE)
 
     def trigger(self) -> None:

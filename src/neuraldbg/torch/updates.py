@@ -15,7 +15,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.torch import facts
 from neuraldbg.torch.identity import ByTensor
-from neuraldbg.torch.optimizer import COLUMNS, ParamLook, carried, has_values
+from neuraldbg.torch.optimizer import COLUMNS, Line, ParamLook, carried, has_values
 from neuraldbg.torch.streams import Stream
 
 # Rows closer than this (in units of the weight's scale) start out as equal; their spread
@@ -49,7 +49,7 @@ class ParamSide:
         self._look: ParamLook | None = None
         self._bare: ParamLook | None = None
         self._places: dict[tuple[int, ...], NDArray[np.int64]] = {}
-        self._grads: ByTensor[Tensor] = ByTensor()
+        self._grads: ByTensor[Line] = ByTensor()
         self._carried: dict[int, float] = {}
         self._equal: list[tuple[str, weakref.ref[Tensor]]] = []
 
