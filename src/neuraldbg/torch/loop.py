@@ -17,6 +17,7 @@ from neuraldbg.torch import boundaries, facts
 from neuraldbg.torch.compile import backend_of
 from neuraldbg.torch.concern import Concern
 from neuraldbg.torch.evaluation import EvaluationSide
+from neuraldbg.torch.hearing import Hearing
 from neuraldbg.torch.hooks import in_backward
 from neuraldbg.torch.models import Models
 from neuraldbg.torch.ownership import Ownership
@@ -39,7 +40,7 @@ FACT_LOOKS: Final = 64  # and once in so many looks
 WATCHES: Final[list[Watch]] = []
 
 
-class Watch(boundaries.Listener):
+class Watch(Hearing):
     """Follows one training loop and writes what it sees.
 
     Args:
@@ -61,12 +62,10 @@ class Watch(boundaries.Listener):
     def __init__(
         self, writer: RunWriter, faults: Faults, budget: float, run: RunFact, *, only: bool
     ) -> None:
+        super().__init__(faults)
         self.writer = writer
-        self.faults = faults
         self.run = run
-        self.step = 0
         self.due = True
-        self.seconds = 0.0
         self.notes: dict[str, Scalar] = {m.N_BACKWARDS: 0, m.N_STEPS: 0}
         self.on_step: Callable[[int, float], None] | None = None
         self.models = Models(faults, self._input, self._predicted)
@@ -78,10 +77,8 @@ class Watch(boundaries.Listener):
         self.evaluations = EvaluationSide(self._steps)
         self.losses = LossSide(self._steps, self._looks, writer.event, self.owned.meet)
         self.updates = ParamSide(self._steps, self._looks, self.owned.params)
-        self._passing = False  # whether a backward pass of ours is under way
         self._updating = False  # whether an optimizer's step is under way
-        self._started = self._step_start = self._entered = time.perf_counter()
-        self._ours = 0.0
+        self._started = time.perf_counter()
         self._backwards = 0
         self._since_step = 0
 
@@ -109,24 +106,14 @@ class Watch(boundaries.Listener):
         self._guard("the run's end", lambda: self._write_run(finished))
 
     def _last_boundary(self) -> None:
+        if self._rest.left:
+            self._wake()
         seen = any(any(root.hooks.ledger.calls) for root in self.models.roots)
         if self._backwards or (self.due and seen):
             self._boundary()
         self.evaluations.settle()
         self._steps.emit(self.step)
         self._late(wait=True)
-
-    def _guard(self, what: str, fn: Callable[[], None]) -> None:
-        """Run a piece of ours: time it, and let no exception out."""
-        start = self._entered = time.perf_counter()
-        try:
-            fn()
-        except Exception as error:  # ours never reach the training
-            self.faults.fault(what, error)
-        finally:
-            now = time.perf_counter()
-            self.seconds += now - start
-            self._ours += now - max(start, self._step_start)
 
     def add_model(self, model: nn.Module) -> None:
         """Put a model under watch; one that is already watched is left alone."""
@@ -135,55 +122,16 @@ class Watch(boundaries.Listener):
 
     # -- what the boundaries tell ------------------------------------------------------
 
-    def backward_begins(self, tensors: list[Tensor]) -> None:
-        """A backward pass is about to start."""
-        self._guard("the loss", lambda: self._backward(tensors))
-
-    def backward_ended(self) -> None:
-        """A backward pass has ended."""
-        if self._passing and not in_backward():
-            self._guard("the loss", self._after_backward)
-
-    def step_begins(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to update."""
-        self._guard("the optimizer step", lambda: self._before_step(optimizer))
-
-    def step_ended(self, optimizer: Optimizer) -> None:
-        """An optimizer has updated."""
-        self._guard("the optimizer step", lambda: self._after_step(optimizer))
-
-    def clipped(self, params: list[Tensor], limit: float, norm: Tensor) -> None:
-        """Gradients are being clipped."""
-        self._guard("gradient clipping", lambda: self._clip(params, limit, norm))
-
-    def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:  # noqa: ANN401
-        """A loss scaler is at work."""
-        self._guard("the loss scale", lambda: self._scaled(scaler, loss, result))
-
-    def scaler_steps(self, optimizer: Optimizer) -> None:
-        """A loss scaler is about to let an optimizer update, or to skip that."""
-        self._guard("the optimizer step", lambda: self._before_attempt(optimizer))
-
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """A loss scaler has let an optimizer update, or has skipped that."""
-        self._guard("the optimizer step", self._after_attempt)
-
-    def evaluated(self, loss: Tensor) -> None:
-        """A loss was computed that nobody can train on."""
-        self._guard("evaluation losses", lambda: self.evaluations.add(loss))
-
-    def optimizer_made(self, optimizer: Optimizer) -> None:
-        """An optimizer was made: from now on steps are its steps."""
-        self._guard("a new optimizer", lambda: self._meet_optimizer(optimizer))
-
-    def compiling(self, target: object, backend: str | None) -> None:
-        """Something is about to be compiled."""
-        self._guard("a compiled model", lambda: self._compiling(target, backend))
-
     def scheduler_made(self, scheduler: Any) -> None:  # noqa: ANN401
         """A learning rate scheduler was made."""
         self.updates.schedulers.append(weakref.ref(scheduler))
         self.notes[m.N_SCHEDULER] = type(scheduler).__name__
+
+    def _is_ours(self, optimizer: Optimizer) -> bool:
+        return self.updates.known(optimizer)
+
+    def _evaluated(self, loss: Tensor) -> None:
+        self.evaluations.add(loss)
 
     def _input(self, position: int, value: Tensor) -> None:
         if self.due:
@@ -238,6 +186,8 @@ class Watch(boundaries.Listener):
             self.run = replace(self.run, backend=backend or self.run.backend)
 
     def _meet_optimizer(self, optimizer: Optimizer) -> None:
+        if self._rest.left:
+            self._wake()
         if self._concern.optimizer(optimizer):
             self.updates.know(optimizer)
 
@@ -360,9 +310,18 @@ class Watch(boundaries.Listener):
         holds = self.updates.holds
         self.models.settle_names(lambda root: holds(root.parameters().values()), last=last)
 
+    def _wake(self) -> None:
+        """Make up for the steps that were let pass."""
+        count, self._rest.left = self._rest.passed, 0
+        self._add(m.N_STEPS, count)
+        self._add(m.N_BACKWARDS, count * self._rest.backwards)
+        self.updates.rested(count)
+        self.schedule.rested(time.perf_counter() - self._step_start, count)
+        self._step_start = time.perf_counter()
+
     def _next_step(self) -> None:
         self.step += 1
-        self._backwards = 0
+        made, self._backwards = self._backwards, 0
         self._ours = 0.0
         self._step_start = time.perf_counter()
         due = self.schedule.next_step()
@@ -370,6 +329,8 @@ class Watch(boundaries.Listener):
             self.models.discard()
         self.due = due
         _set_switch()
+        if not due and self.updates.alone and self.losses.scaler is None:
+            self._rest.begin(self.schedule.rest(), made)
 
     # -- facts ---------------------------------------------------------------------------
 

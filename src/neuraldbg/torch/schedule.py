@@ -8,6 +8,7 @@ long run the cost cannot exceed the budget plus the allowance.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 # Our seconds that may be spent before the budget counts. At 2 % it is the budget of the
@@ -24,6 +25,11 @@ LEAST_PERIOD: Final = 4
 # Following the loss costs the same in every step. It is paid from at most this part of what
 # a step earns: where steps are so short that it would take all, looks still get the rest.
 FOLLOWING: Final = 0.5
+# Seconds that following may cost beyond that before steps are let pass: a short run is
+# followed from its first step to its last.
+FOLLOWING_ALLOWANCE: Final = 1.0
+# Steps let pass at a stretch, at most: a loss that breaks is not met much later.
+LONGEST_REST: Final = 64
 # Weight of the newest look or step in the running estimate of what one takes.
 BLEND: Final = 0.2
 # A step that takes more than this many usual ones was a pause (a notebook at rest, another
@@ -48,6 +54,7 @@ class Schedule:
         self._purse = ALLOWANCE
         self._cost = 0.0
         self._usual: float | None = None
+        self._following = FOLLOWING_ALLOWANCE
         self._steps = 1
         self._since = 0
         self._burst = 0
@@ -82,8 +89,30 @@ class Schedule:
         usual = theirs if self._usual is None else self._usual
         counted = min(theirs, PAUSE * usual)
         self._usual = usual + BLEND * (counted - usual)
-        earned = self.budget * counted if counted > 0 else 0.0
-        self._purse = min(self._purse + earned - min(ours, FOLLOWING * earned), ALLOWANCE)
+        self._earn(counted, ours)
+
+    def rested(self, theirs: float, steps: int) -> None:
+        """Account for steps that were let pass.
+
+        Args:
+            theirs: Seconds that they took together.
+            steps: How many they were.
+        """
+        self._earn(min(theirs, PAUSE * (self._usual or 0.0) * steps), 0.0)
+
+    def _earn(self, theirs: float, ours: float) -> None:
+        earned = self.budget * theirs if theirs > 0 else 0.0
+        share = FOLLOWING * earned
+        self._purse = min(self._purse + earned - min(ours, share), ALLOWANCE)
+        self._following = min(self._following + share - ours, FOLLOWING_ALLOWANCE)
+
+    def rest(self) -> int:
+        """How many steps to let pass until following the next one is paid for."""
+        if self._following >= 0 or self._burst > 0:
+            return 0
+        earned = FOLLOWING * self.budget * max(self._usual or 0.0, 0.0)
+        owed = -self._following
+        return LONGEST_REST if owed >= LONGEST_REST * earned else math.ceil(owed / earned)
 
     def trigger(self) -> None:
         """Something looks suspicious: look densely for a while."""

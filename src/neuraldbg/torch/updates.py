@@ -67,6 +67,15 @@ class ParamSide:
         """Whether any optimizer is or was followed."""
         return bool(self.stepped or self._idle)
 
+    @property
+    def alone(self) -> bool:
+        """Whether the one optimizer that ever stepped is the only one there is."""
+        return len(self.stepped) == 1 and not self._idle
+
+    def rested(self, steps: int) -> None:
+        """The only optimizer stepped this often while nobody looked."""
+        self.counts[0] += steps
+
     def index(self, optimizer: Optimizer) -> int:
         """The number of an optimizer that steps, in order of first steps."""
         for i, ref in enumerate(self.stepped):
