@@ -381,8 +381,11 @@ def teacher(call: Call, model: nn.Module, batch: Tensor, opts: list[Optimizer]) 
 
 
 # Double backward is beyond AOTAutograd: PyTorch itself refuses it.
-@looped("gradient penalty", lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)),
-        skipped=True)
+@looped(
+    "gradient penalty",
+    lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)),
+    skipped=True,
+)
 def penalty(call: Call, model: nn.Module, batch: Tensor, opts: list[Optimizer]) -> Tensor:
     opts[0].zero_grad()
     x = batch.clone().requires_grad_()

@@ -94,7 +94,10 @@ def compare(record: Record, pattern: Pattern, plain: Plain, rounding: float) -> 
     """Every call that the oracle saw was read with the same statistics."""
     compared = 0
     for step, (outputs, _, gradients) in enumerate(plain.steps):
-        for seen, statistics in ((outputs, statistics_of_outputs), (gradients, gradient_statistics)):
+        for seen, statistics in (
+            (outputs, statistics_of_outputs),
+            (gradients, gradient_statistics),
+        ):
             for name, calls in seen.items():
                 if name in pattern.unseen or not watched(record, name):
                     continue
