@@ -63,6 +63,7 @@ class Pattern:
         optimizers: Makes them.
         compile: How such a model is compiled; takes what `torch.compile` takes.
         gaps: What a report must say was not observed.
+    compiled_gaps: The same, only where it is compiled.
         unseen: Modules that a gap speaks of, or that the oracle alone can look into.
         rounding: How far readings may be from those of the oracle in low precision.
     """
@@ -76,6 +77,7 @@ class Pattern:
     between: Callable[[nn.Module, Tensor], None] = lambda model, batch: None
     skipped: bool = False
     gaps: tuple[str, ...] = ()
+    compiled_gaps: tuple[str, ...] = ()
     unseen: frozenset[str] = field(default_factory=frozenset)
     rounding: float = 0.0
 
@@ -304,7 +306,11 @@ pattern("transformer layer", Encoder, batch=tokens)
 pattern("graph breaks", Breaks, **BY_PIECES)
 pattern("parametrizations", Normed, gaps=("they compute a weight",), **BY_PIECES)
 pattern("views changed in place", Views)
-pattern("views returned and changed in place", ViewsOfViews)
+pattern(
+    "views returned and changed in place",
+    ViewsOfViews,
+    compiled_gaps=("no gradient came back",),
+)
 pattern("shared modules and weights", Shared)
 pattern("frozen parts", Frozen, gaps=(NEVER,), unseen=frozenset({"backbone.0", "backbone.1"}))
 pattern("nested outputs", Many)

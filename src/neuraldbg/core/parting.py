@@ -22,9 +22,9 @@ MEANS: Final = frozenset({m.ACT_MEAN, m.GRAD_MEAN, m.B_MEAN})
 # Training amplifies differences. Between two looks, and from one module to the next, this
 # much is taken for amplification; a wrong result is a larger leap (bench/divergence.py).
 AMPLIFIED: Final = 100.0
-# What is this much smaller than the largest signal of its kind in the step is not compared:
-# where a gradient cancels, rounding is all there is.
-FAINT: Final = 1e-4
+# A signal that is smaller than this share of the largest of its kind in the step is compared
+# by that share: where a gradient cancels, the rounding of what cancels is all that is left.
+FAINT: Final = 1e-2
 EQUAL: Final = 1e-5  # relative difference of initial weights that were drawn alike
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.core.parting import Comparison, compare
 from neuraldbg.errors import RunFileError
+from neuraldbg.torch.streams import Stream
 
 if TYPE_CHECKING:
     from neuraldbg.store.writer import RunWriter
@@ -59,10 +58,9 @@ def note_distances(writer: RunWriter, eager: Path, faults: Faults) -> None:
 
 
 def _write(writer: RunWriter, found: Comparison) -> None:
-    names = list(found.largest)
-    channels = [Channel(Kind.MODULE, name, m.COMPILED_GAP) for name in names]
-    writer.channels(m.LOOK, channels)
+    stream = Stream(writer, m.LOOK)
     for step in found.steps:
-        values = np.array([found.largest[name].get(step, 0.0) for name in names])
-        present = np.array([step in found.largest[name] for name in names])
-        writer.frame(m.LOOK, step, values, present)
+        for name, gaps in found.largest.items():
+            if step in gaps:
+                stream.put(Channel(Kind.MODULE, name, m.COMPILED_GAP), gaps[step])
+        stream.emit(step)
