@@ -16,10 +16,13 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = (10, 100, 1_000, 10_000)
 LONG, EVERY = 20_000, 4_000
@@ -43,8 +46,6 @@ def watched(model: Any, optimizer: Any, budget: float, *, on: bool = True) -> It
 
 def chain(modules: int, width: int = 8) -> Any:
     """As many linear layers one after the other."""
-    from torch import nn
-
     return nn.Sequential(*(nn.Linear(width, width) for _ in range(modules)))
 
 
@@ -57,15 +58,11 @@ def step(call: Any, optimizer: Any, batch: Any) -> None:
 
 def sgd(model: Any) -> Any:
     """The cheapest optimizer."""
-    import torch
-
     return torch.optim.SGD(model.parameters(), lr=1e-3)
 
 
 def measure_compile(backend: str) -> None:
     """Time to the end of the second step: both graphs of a watched model are then there."""
-    import torch
-
     for on in (False, True, False, True):
         torch._dynamo.reset()
         model = chain(24, 32)
@@ -88,8 +85,6 @@ def measure_memory(backend: str) -> None:
 
 def measure_peak(name: str, backend: str) -> None:
     """One of the two of `measure_memory`."""
-    import torch
-
     model = chain(12, 512)
     optimizer = sgd(model)
     call = model if backend == "eager" else torch.compile(model, backend=backend)
@@ -102,9 +97,7 @@ def measure_peak(name: str, backend: str) -> None:
 
 def measure_modules(backend: str) -> None:
     """Cost of attaching, of a look and of closing, and memory, against the number of modules."""
-    import torch
-
-    for size in SIZES:
+    for size in (SIZES[0], *SIZES):  # the first one pays for imports
         model = chain(size)
         optimizer = sgd(model)
         batch = torch.ones(4, 8)
@@ -136,8 +129,6 @@ def measure_modules(backend: str) -> None:
 
 def measure_growth(backend: str) -> None:
     """Python's memory over many steps."""
-    import torch
-
     model = chain(10)
     optimizer = sgd(model)
     batch = torch.ones(4, 8)
@@ -155,37 +146,35 @@ def measure_growth(backend: str) -> None:
                 print(f"after {i:>6} steps: {more:+8.1f} KiB of objects, peak {rss:7.1f} MiB")
 
 
+class Reads(TorchDispatchMode):
+    """Counts tensors that are turned into Python numbers; on a device each of them waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += str(func) == "aten._local_scalar_dense.default"
+        return func(*args, **(kwargs or {}))
+
+
 def measure_waits(backend: str) -> None:
-    """Calls that make a device wait for the host, by step, outside due steps."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Waits(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.found: Counter[str] = Counter()
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if str(func) in ("aten._local_scalar_dense.default", "aten.nonzero.default"):
-                self.found[str(func)] += 1
-            return func(*args, **(kwargs or {}))
-
+    """Tensors read by the host on steps that are not due; the loss on the CPU is free to read."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     for on in (False, True):
-        model = chain(10)
+        model = chain(10).to(device)
         optimizer = sgd(model)
+        batch = torch.ones(4, 8, device=device)
         with watched(model, optimizer, 0.0, on=on) as dbg:
-            steps = 0
-            waits = Waits()
+            steps, reads = 0, Reads()
             for _ in range(400):
                 due = on and dbg._watch.due
-                with contextlib.nullcontext() if due else waits:
-                    step(model, optimizer, torch.ones(4, 8))
+                with contextlib.nullcontext() if due else reads:
+                    step(model, optimizer, batch)
                 steps += not due
-        each = sum(waits.found.values()) / max(steps, 1)
+        name = "watched" if on else "alone"
         print(
-            f"waits {'watched' if on else 'alone':<8} {each:.3f} a step, in {steps} steps not due"
+            f"reads on {device} {name:<8} {reads.count / steps:.3f} a step, {steps} steps not due"
         )
 
 

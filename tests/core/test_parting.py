@@ -160,3 +160,18 @@ def test_mixed_precision_rounds_more() -> None:
     draft = classifier()
     draft.run = replace(draft.run, notes={"autocast": "bfloat16"})
     assert Rounding(draft.build().facts).dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(("kind", "parts"), [("SGD", True), ("AdamW", False)])
+def test_an_adaptive_optimizer_moves_entries_by_their_rounding(kind: str, parts: bool) -> None:
+    """By up to the learning rate, in opposite directions in the two runs."""
+    draft = classifier()
+    draft.optimizers = [replace(draft.optimizers[0], kind=kind)]
+    record = draft.build()
+    (rate,) = {*record.series(Kind.OPTIMIZER, "0.0", "lr").values.tolist()}
+
+    def move(values: np.ndarray) -> np.ndarray:
+        return values + 1.5 * rate * np.arange(len(values))
+
+    found = compare(record, with_series(record, "fc2", "act_rms", move))
+    assert (found.first is not None) == parts
