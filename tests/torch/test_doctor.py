@@ -10,8 +10,10 @@ from neuraldbg.torch import doctor
 from neuraldbg.torch.taps import ModuleTap
 
 
+@pytest.mark.compile
 def test_everything_works_here(fresh_dynamo: Any) -> None:
-    assert doctor.probe() == {"eager taps": True, "compiled taps": True, "late attach": True}
+    names = ("eager taps", "compiled taps", "late attach", "code generation")
+    assert doctor.probe() == dict.fromkeys(names, True)
 
 
 def test_what_does_not_work_is_told(monkeypatch: pytest.MonkeyPatch, fresh_dynamo: Any) -> None:

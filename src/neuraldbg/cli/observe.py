@@ -32,13 +32,20 @@ _UNTRAINED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked of `run`."""
+    """What the user asked of `run`.
+
+    Attributes:
+        seed: Seed of all random numbers, or None to leave them alone.
+        eager: Run file of the same script without compilation, to compare with.
+    """
 
     json: Path | None = None
     out: Path | None = None
     budget: float = DEFAULT_BUDGET
     quiet: bool = False
     strict: bool = False
+    seed: int | None = None
+    eager: Path | None = None
 
 
 class Observation:
@@ -68,6 +75,8 @@ class Observation:
         Raises:
             UsageError: There is no torch, and the user asked for strictness.
         """
+        if self._wishes.seed is not None:
+            _seed(self._wishes.seed)
         if _torch_is_there():
             upon("torch", self._attach)
         elif self._wishes.strict:
@@ -87,6 +96,8 @@ class Observation:
                 strict=self._wishes.strict,
                 command=self._command,
                 progress=Progress(self._notices) if self._chatty else None,
+                seed=self._wishes.seed,
+                eager=self._wishes.eager,
             )
         except Exception as error:
             if self._wishes.strict:
@@ -209,6 +220,14 @@ class Observation:
                 yield
         finally:
             sys.path[:] = theirs
+
+
+def _seed(seed: int) -> None:
+    """Seed Python's random numbers now, and numpy's once it is imported."""
+    import random
+
+    random.seed(seed)
+    upon("numpy", lambda: sys.modules["numpy"].random.seed(seed))
 
 
 def _torch_is_there() -> bool:

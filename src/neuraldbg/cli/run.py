@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from neuraldbg.cli import launch
+from neuraldbg.cli import eager, launch, places
 from neuraldbg.cli.launch import Target
 from neuraldbg.cli.observe import Observation, Wishes
 from neuraldbg.cli.output import Notices
@@ -18,7 +18,8 @@ from neuraldbg.cli.signals import Terminator
 from neuraldbg.config import Config
 from neuraldbg.errors import UsageError
 
-_VALUED: Final = ("--json", "--out", "--budget")
+_VALUED: Final = ("--json", "--out", "--budget", "--seed")
+_SEED: Final = 0  # of a comparison: both runs must draw the same numbers
 _SQLITE: Final = b"SQLite format 3\x00"
 _USAGE: Final = "neuraldbg run [options] (script.py | -m module) [args ...]"
 _MORE: Final = """\
@@ -35,6 +36,7 @@ class Plan:
     target: Target
     wishes: Wishes
     off: bool = False
+    compare: bool = False
 
 
 def plan(words: Sequence[str]) -> Plan:
@@ -56,8 +58,14 @@ def plan(words: Sequence[str]) -> Plan:
         budget=config.budget,
         quiet=options.quiet,
         strict=config.strict,
+        seed=options.seed,
     )
-    return Plan(target, wishes, config.off)
+    if options.compare_eager:
+        eager.check(rank=places.rank())
+        wishes = replace(
+            wishes, budget=float("inf"), seed=_SEED if wishes.seed is None else wishes.seed
+        )
+    return Plan(target, wishes, config.off, options.compare_eager)
 
 
 def carry_out(planned: Plan) -> int:
@@ -65,6 +73,8 @@ def carry_out(planned: Plan) -> int:
     if planned.off:
         return _bare(planned.target)
     notices = Notices()
+    if planned.compare:
+        planned = replace(planned, wishes=eager.beside(planned.target, planned.wishes, notices))
     observed = Observation(planned.target.command, planned.wishes, notices)
     try:
         observed.start()
@@ -130,6 +140,14 @@ def _parser() -> Parser:
     parser.add_argument("--quiet", action="store_true", help="one line, and only of a fault")
     parser.add_argument(
         "--strict", action="store_true", help="fail if NeuralDBG cannot observe the script"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, help="seed random, numpy and torch before the script"
+    )
+    parser.add_argument(
+        "--compare-eager",
+        action="store_true",
+        help="run it without compilation first, and say where the compiled run parts from that",
     )
     return parser
 

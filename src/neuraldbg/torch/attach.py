@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuraldbg.core import metrics as m
 from neuraldbg.torch.discover import owners
+from neuraldbg.torch.divergence import draw_as_eager, note_distances
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.loop import Watch
 from neuraldbg.torch.loss import leaves
@@ -74,8 +76,9 @@ class Session:
         path: The run file.
     """
 
-    def __init__(self, watch: ScriptWatch, faults: Faults) -> None:
+    def __init__(self, watch: ScriptWatch, faults: Faults, eager: Path | None = None) -> None:
         self._watch = watch
+        self._eager = eager
         self._faults = faults
         self.path: Path = watch.writer.path
 
@@ -98,6 +101,8 @@ class Session:
         trained = bool(watch.notes[m.N_BACKWARDS] or watch.notes[m.N_STEPS])
         if trained:
             note_gaps(watch, self._faults)
+            if self._eager is not None:
+                note_distances(watch.writer, self._eager, self._faults)
         try:
             if not trained:
                 return None
@@ -117,6 +122,8 @@ def start(
     strict: bool,  # noqa: FBT001 - the interface of the command line
     command: list[str],
     progress: Callable[[str], None] | None = None,
+    seed: int | None = None,
+    eager: Path | None = None,
 ) -> Session:
     """Install the interceptions and open the run file.
 
@@ -126,10 +133,16 @@ def start(
         strict: Raise our own errors.
         command: The script and its arguments, as recorded.
         progress: Told about progress in a short line now and then.
+        seed: Seed of torch's random numbers, or None to leave them alone.
+        eager: Run file of the same script without compilation, to compare with.
 
     Raises:
         RunFileError: `out` cannot be written.
     """
+    if seed is not None:
+        torch.manual_seed(seed)
+    if eager is not None:
+        draw_as_eager()
     faults = Faults(strict=strict)
     run = new_run(command)
     writer = open_writer(run, out, faults)
@@ -140,4 +153,4 @@ def start(
     if progress is not None:
         watch.on_step = lambda step, loss: progress(f"step {step}  loss {loss:.4g}")
     watch.open()
-    return Session(watch, faults)
+    return Session(watch, faults, eager)

@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from neuraldbg.torch.compile import is_switched_off
 from neuraldbg.torch.evaluation import LOSSES, is_evaluation
 from neuraldbg.torch.shield import disable, skip, skip_all
 from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, is_training_code
@@ -215,7 +216,7 @@ def _made(event: str, original: Callable[..., None]) -> Callable[..., None]:
 
 def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if model is not None and not kwargs.get("disable"):
+        if model is not None and not kwargs.get("disable") and not is_switched_off():
             tell("compiling", model, _name_of(kwargs.get("backend", "inductor")))
         result = original(model, *args, **kwargs)
         _hide()
@@ -226,7 +227,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _module_compile(original: Callable[..., None]) -> Callable[..., None]:
     def compile(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        if not kwargs.get("disable"):
+        if not kwargs.get("disable") and not is_switched_off():
             tell("compiling", self, _name_of(kwargs.get("backend", "inductor")))
         return original(self, *args, **kwargs)
 

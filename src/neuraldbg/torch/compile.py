@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import sys
+from types import CodeType
 from typing import Any, Final
 
 from torch import nn
@@ -11,6 +14,8 @@ from torch import nn
 # Attributes under which wrappers keep the user's own module.
 INSIDE: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 PARALLEL: Final = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+SWITCHES: Final = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")  # newer, older
+_NUMBERS: Final = re.compile(r"\d+")
 
 
 def inside(module: nn.Module) -> nn.Module | None:
@@ -35,9 +40,14 @@ def own_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in INSIDE)
 
 
+def is_switched_off() -> bool:
+    """Whether the environment makes `torch.compile` do nothing."""
+    return any(os.environ.get(name) == "1" for name in SWITCHES)
+
+
 def is_compiled(model: nn.Module) -> bool:
     """Whether any part of the model runs compiled, as far as the model itself shows."""
-    return any(
+    return not is_switched_off() and any(
         getattr(m, "_compiled_call_impl", None) is not None or "_orig_mod" in m._modules
         for m in model.modules()
     )
@@ -46,29 +56,40 @@ def is_compiled(model: nn.Module) -> bool:
 def rearm(model: nn.Module) -> None:
     """Make code that was compiled before our hooks came see them.
 
-    A compiled function ignores hooks installed after its first call. Forgetting the
-    compiled versions of the forward functions of this model's classes makes the next call
-    compile again, with the hooks; nothing else that was compiled is touched.
+    A compiled function ignores hooks installed after its first call. Whatever was compiled
+    with a module of this model in it guards on the module's class: the model's own forward
+    functions, what is left of them after a graph break, and functions of the user's that
+    call the model. Forgetting their compiled versions makes the next call compile again,
+    with the hooks; nothing else that was compiled is touched.
     """
     if "torch._dynamo" not in sys.modules:
         return
+    from torch._dynamo.convert_frame import input_codes
     from torch._dynamo.eval_frame import reset_code  # type: ignore[attr-defined]
 
-    for code in {_code(type(m)) for m in model.modules()} - {None}:
-        reset_code(code)
-    if _is_torchs_own(model) or any(_is_torchs_own(inside(m)) for m in model.modules()):
-        from torch._dynamo.external_utils import wrap_inline
-
-        reset_code(wrap_inline(rearm).__code__)
-
-
-def _is_torchs_own(module: nn.Module | None) -> bool:
-    """Whether Dynamo compiles a module such as `nn.Sequential` in a frame of its own making."""
-    return module is not None and type(module).__module__.startswith("torch.")
+    kinds = {type(m) for m in model.modules() if not _is_torchs_layer(m)} | {type(model)}
+    marks = {str(id(kind)) for kind in kinds}
+    for code in [ref() for ref in input_codes.seen]:
+        if code is not None and _guards_on(code, marks):
+            reset_code(code)
 
 
-def _code(kind: type[nn.Module]) -> Any:  # noqa: ANN401 - a code object, or None
-    return getattr(inspect.getattr_static(kind, "forward", None), "__code__", None)
+def _is_torchs_layer(module: nn.Module) -> bool:
+    """Whether it is one of the layers that every other model has too."""
+    leaf = next(module.children(), None) is None
+    return leaf and type(module).__module__.startswith("torch.nn.")
+
+
+def _guards_on(code: CodeType, marks: set[str]) -> bool:
+    """Whether a compiled version of this code is for objects of one of these classes."""
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    return any(
+        not marks.isdisjoint(_NUMBERS.findall(guard))
+        for entry in _debug_get_cache_entry_list(code)
+        for guard in entry.guard_manager.code_parts
+        if guard.startswith("___check_type_id")
+    )
 
 
 def backend_of(model: nn.Module) -> str | None:

@@ -23,6 +23,7 @@ def probe() -> dict[str, Outcome]:
         "eager taps": lambda: _sees(backend=None, late=False),
         "compiled taps": lambda: _sees(backend="aot_eager", late=False),
         "late attach": lambda: _sees(backend="aot_eager", late=True),
+        "code generation": lambda: _sees(backend="inductor", late=False),
     }
     return {name: _outcome(trial) for name, trial in trials.items()}
 

@@ -66,7 +66,7 @@ def boundaries(model: nn.Module) -> Iterator[Boundary]:
     axis: int | None = -1
     skipped = _never_called(model)
     for name, module in model.named_modules():
-        if "parametrizations" in name.split(".") or module in skipped:
+        if computes_weight(name) or module in skipped:
             continue
         leaf = next(module.children(), None) is None
         if isinstance(module, CHANNELS_FIRST):
@@ -76,6 +76,11 @@ def boundaries(model: nn.Module) -> Iterator[Boundary]:
         own = axis if leaf or isinstance(module, CHANNELS_LAST) else None
         flat = FLAT_REGION.get(type(module))
         yield Boundary(name, module, own, flat, isinstance(module, READS_INPUT))
+
+
+def computes_weight(name: str) -> bool:
+    """Whether a module is part of a parametrization: run whenever somebody reads the weight."""
+    return "parametrizations" in name.split(".")
 
 
 def _never_called(model: nn.Module) -> set[nn.Module]:
@@ -126,6 +131,8 @@ class Hooks:
         self.ledger = Ledger(3 * len(found))
         if any(isinstance(module, ScriptModule) for module in model.modules()):
             faults.gap("TorchScript modules", "they take no hooks")
+        if any(computes_weight(name) for name, _ in model.named_modules()):
+            faults.gap("parametrizations", "they compute a weight; only the weight is read")
         try:
             for i, boundary in enumerate(found):
                 self._install_tap(boundary, 3 * i)

@@ -318,6 +318,10 @@ def note_gaps(watch: Watch, faults: Faults) -> None:
         blind = [root.full_name(n) for n, r in rows.items() if r.output in ledger.blind]
         if blind:
             faults.gap(_modules(blind), "the output has no real numbers to look at")
+        lost = [root.full_name(n) for n in root.without_gradient()]
+        if lost:
+            why = "no gradient came back to the output, as to a view that is changed in place"
+            faults.gap(_modules(lost), why)
 
 
 def _modules(names: list[str]) -> str:

@@ -99,6 +99,28 @@ class Root:
         unseen = {n: tap.unseen for n, tap in self.hooks.taps.items() if tap.unseen}
         return facts.module_facts(model, self.prefix, seen, self.first_calls, unseen)
 
+    def without_gradient(self) -> list[str]:
+        """Modules in compiled code whose output lost its gradient on the way back.
+
+        Either a module inside it got one, or it has no weights and got none although the
+        modules that ran just before and after it did.
+        """
+        model, order, rows = self.ref(), self.hooks.ledger.order, self.hooks.rows
+        if model is None or not self.compiled:
+            return []
+        ran = sorted(
+            (n for n in rows if rows[n].output in order), key=lambda n: order[rows[n].output]
+        )
+        got = [rows[n].gradient in order for n in ran]
+        around = {n: got[i - 1 : i] + got[i + 1 : i + 2] == [True, True] for i, n in enumerate(ran)}
+        inside = {n.rpartition(".")[0] for n, has in zip(ran, got, strict=True) if has and n}
+        bare = {n for n in ran if not list(model.get_submodule(n).parameters())}
+        return [
+            n
+            for n, has in zip(ran, got, strict=True)
+            if not has and (n in inside or (n in bare and around[n]))
+        ]
+
     def discard(self) -> None:
         """Drop what taps collected outside a due step."""
         self.hooks.ledger.start_drain()

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from torch._higher_order_ops.effects import _register_effectful_op
 from torch._library.effects import EffectType
 
+from neuraldbg.torch.views import ViewGradient
+
 Sink = Callable[[Tensor], None]
 
 SINKS: Final[dict[int, Sink]] = {}
@@ -175,7 +177,11 @@ class ModuleTap(Tap):
             return
         look(value, self.output)
         # A hook on a leaf would stay there for good.
-        if value.requires_grad and not value.is_leaf:
+        if not value.requires_grad or value.is_leaf:
+            return
+        if not torch.compiler.is_compiling() and value._is_view():
+            ViewGradient(value, self.on_gradient)
+        else:
             value.register_hook(self.on_gradient)
 
     def on_gradient(self, gradient: Tensor) -> None:
