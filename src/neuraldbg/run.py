@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,5 +73,8 @@ def diagnose_open(file: RunFile, record: Record) -> Diagnosis:
 
     tested = results.parse(file.experiments_json())
     if tested is None:
-        return diagnose(record, file.events())
-    return results.apply(diagnose(record, file.events(), least=results.PLAUSIBLE), tested)
+        found = diagnose(record, file.events())
+    else:
+        plausible = diagnose(record, file.events(), least=results.PLAUSIBLE)
+        found = results.apply(plausible, tested)
+    return replace(found, source=file.path)

@@ -47,6 +47,8 @@ class Pair:
     def verdict(self) -> str:
         """`gone`, `stayed` or `unclear`: what became of the failure."""
         before, after = self.unchanged, self.changed
+        if after.kind == "crashed" and before.kind != "crashed":
+            return "unclear"  # the change may not fit the script
         if before.broke:
             if after.broke:
                 return "stayed"

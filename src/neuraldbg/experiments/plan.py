@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ def _never_zero_first(record: Record) -> bool:
     return _steady(record) or float(rates[0]) == 0.0
 
 
-_RULES: Final = {
+_RULES: Final[dict[str, Callable[[Record], bool]]] = {
     "lr_hold_first": _never_zero_first,
     "lr_hold_peak": _never_rises,
     "no_clipping": lambda record: not any(record.each(Kind.OPTIMIZER, m.O_CLIP_NORM)),

@@ -44,7 +44,7 @@ class Redirect:
 
     def install(self) -> None:
         """Come before every way to write a file; for the rest of the process."""
-        builtins.open = self._opener(builtins.open)  # type: ignore[assignment]
+        builtins.open = self._opener(builtins.open)
         io.open = builtins.open
         os.mkdir = self._maker(os.mkdir)
         sys.addaudithook(self._audit)
@@ -63,9 +63,9 @@ class Redirect:
 
     def target(self, path: Any) -> str:  # noqa: ANN401
         """Where to write instead."""
-        real = os.path.realpath(os.fspath(path))
+        real = os.path.realpath(os.fsdecode(path))
         if self._may(real):
-            return os.fspath(path)
+            return os.fsdecode(path)
         mirrored = self._mirror(real)
         os.makedirs(os.path.dirname(mirrored), exist_ok=True)  # noqa: PTH103, PTH120
         self.moved.setdefault(real)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +76,7 @@ class Trial:
         from neuraldbg.torch.interventions import Context, make
 
         known = self._spec.context or {}
-        settings = {f.name: known[f.name] for f in fields(Context) if f.name in known}
-        lists = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-        self._action = make(self._spec.intervention, Context(**lists))
+        self._action = make(self._spec.intervention, Context.of(known))
         boundaries.listen(self._action)
         self._action.begin()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,14 @@ class Context:
     lr_first: float | None = None
     lr_peak: float | None = None
     steps: int = 0
+
+    @classmethod
+    def of(cls, known: Mapping[str, Any]) -> Context:
+        """From plain data, as JSON keeps it."""
+        lists: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in known.items()
+        }
+        return cls(**lists)
 
     @property
     def hidden(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class ReluActivations(Action):
     def begin(self) -> None:
         """Replace them in eager code."""
         table = {f: self._change for f in functions("sigmoid", "tanh")}
-        Operations(table).__enter__()
+        Operations(table).install()
 
     def model(self, model: nn.Module) -> None:
         """Count the calls of each pass: the last one of the first pass is the output's."""
@@ -106,7 +106,7 @@ class GroupNorm(Action):
                 self.applied += 1
 
     @staticmethod
-    def _change(module: nn.Module, args: Any, out: Any) -> Any:
+    def _change(module: Any, args: Any, out: Any) -> Any:
         return functional.group_norm(args[0], 1, module.weight, module.bias)
 
 
@@ -136,7 +136,7 @@ class BoundedAttention(Action):
         """Bound the logits, or the queries and keys where logits are not to be had."""
         softmax = {f: self._softmax for f in functions("softmax")}
         fused = functional.scaled_dot_product_attention
-        Operations({**softmax, fused: self._attend}).__enter__()
+        Operations({**softmax, fused: self._attend}).install()
 
     def _softmax(self, func: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         if logits.dim() >= 3 and trains(logits):

@@ -113,7 +113,7 @@ class StandardiseTargets(Action):
         """Come before losses, and before differences outside the model."""
         losses = [getattr(functional, name) for name in REGRESSION]
         differences = functions("sub", "subtract", "__sub__", "__rsub__")
-        Operations({f: self._change for f in (*losses, *differences)}).__enter__()
+        Operations({f: self._change for f in (*losses, *differences)}).install()
 
     def model(self, model: nn.Module) -> None:
         """Leave differences inside the model alone."""
@@ -225,7 +225,7 @@ class Shuffle(Action):
     def begin(self) -> None:
         """Change what loaders are made with, and slicing outside the model."""
         replace(DataLoader, "__init__", self._init)
-        Operations({Tensor.__getitem__: self._rows}).__enter__()
+        Operations({Tensor.__getitem__: self._rows}).install()
 
     def model(self, model: nn.Module) -> None:
         """Leave slices inside the model alone."""

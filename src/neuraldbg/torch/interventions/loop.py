@@ -111,7 +111,7 @@ class Unfreeze(Action):
         for model in self._met:
             for p in model.parameters():
                 if not p.requires_grad and p.is_floating_point():
-                    p.requires_grad_(requires_grad=True)
+                    p.requires_grad_(True)  # noqa: FBT003
                     self.applied += 1
 
 
@@ -130,7 +130,7 @@ class NoDetach(Action):
 
         data = Tensor.data.__get__  # type: ignore[attr-defined]
         table = {Tensor.detach: detach, torch.detach: detach, data: detach}
-        Operations(table).__enter__()
+        Operations(table).install()
 
 
 @action("checkpoint_nonreentrant")

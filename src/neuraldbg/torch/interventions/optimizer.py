@@ -93,7 +93,8 @@ class ClipToOne(Action):
     def step_begins(self, optimizer: Optimizer) -> None:
         """Clip."""
         found = [p for p in params_of(optimizer) if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in found]) if found else torch.zeros(())
+        gradients = [p.grad for p in found if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros(())
         if not bool(torch.isfinite(norm)):
             for p in found:
                 p.grad = None
@@ -132,7 +133,7 @@ class UnscaleFirst(Action):
             return original(params, *args, **kwargs)
 
         for owner in (nn.utils.clip_grad, nn.utils):
-            owner.clip_grad_norm_ = clip  # type: ignore[assignment]
+            replace(owner, "clip_grad_norm_", lambda _: clip)
 
     def _unscale(self, wanted: set[int]) -> None:
         if self._scaler is None or not self._scaler.is_enabled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import torch
@@ -10,7 +11,14 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from neuraldbg.torch.interventions import Action, Context, action, params_of
-from neuraldbg.torch.interventions.patching import Inside, Operations, functions, replace, trains
+from neuraldbg.torch.interventions.patching import (
+    Inside,
+    Operations,
+    Replacement,
+    functions,
+    replace,
+    trains,
+)
 
 TINY: Final = 1e-7
 COMPARES: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
@@ -32,7 +40,7 @@ class NoOutputActivation(Action):
 
     def begin(self) -> None:
         """Remember what each activation was given."""
-        Operations({f: self._remember for f in functions(*ACTIVATIONS)}).__enter__()
+        Operations({f: self._remember for f in functions(*ACTIVATIONS)}).install()
 
     def _remember(self, func: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         kept = value.clone() if kwargs.get("inplace") or func is functional.relu_ else value
@@ -63,8 +71,8 @@ class NoOutputActivation(Action):
     def _viewed(self, out: Any) -> tuple[Tensor, Tensor] | None:
         """The activation whose result this is a view of (`squeeze`, `view`)."""
         base = getattr(out, "_base", None)
-        found = self._before.get(id(base))
-        return found if found is not None and base.numel() == out.numel() else None
+        found = None if base is None else self._before.get(id(base))
+        return found if base is not None and base.numel() == out.numel() else None
 
 
 @action("fitting_output")
@@ -79,7 +87,7 @@ class FittingOutput(Action):
             ("binary_cross_entropy", self._squash),
             ("binary_cross_entropy_with_logits", self._unsquash),
         ):
-            replace(functional, name, lambda original, change=change: _first(original, change))
+            replace(functional, name, functools.partial(_first, change))
 
     def _log(self, value: Tensor) -> Tensor:
         if value.dim() < 2 or not _probabilities(value):
@@ -111,7 +119,7 @@ def _probabilities(value: Tensor) -> bool:
     return bool((value >= 0).all() and ((value.sum(1) - 1).abs() < 1e-3).all())
 
 
-def _first(original: Any, change: Any) -> Any:
+def _first(change: Any, original: Any) -> Any:
     def loss(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         return original(change(input), *args, **kwargs)
 
@@ -160,7 +168,7 @@ class EqualShapes(Action):
         """Come before comparisons and differences outside the model."""
         compares = [getattr(functional, name) for name in COMPARES]
         differences = functions("sub", "subtract", "mul", "__sub__", "__rsub__", "__mul__")
-        Operations({f: self._change for f in (*compares, *differences)}).__enter__()
+        Operations({f: self._change for f in (*compares, *differences)}).install()
 
     def model(self, model: nn.Module) -> None:
         """Leave what is inside the model alone."""
@@ -191,7 +199,7 @@ class MeanReduction(Action):
         losses = (f for f in vars(functional).values() if _reduces(f))
         table: dict[Any, Any] = {f: self._mean for f in losses}
         table |= {f: self._sum for f in (torch.sum, Tensor.sum)}
-        Operations(table).__enter__()
+        Operations(table).install()
 
     def model(self, model: nn.Module) -> None:
         """Leave sums inside the model alone."""
@@ -269,48 +277,48 @@ class ClampOperands(Action):
         high = {f: self._high for f in functions("exp", "expm1", "sinh", "cosh", "exp2")}
         division = functions("div", "true_divide", "divide", "__truediv__", "__rtruediv__")
         inverse = {f: self._unit for f in functions("acos", "asin", "atanh")}
-        table = {
+        table: dict[Any, Replacement] = {
             **low, **high, **inverse, **{f: self._divide for f in division},
             **{f: self._inverse for f in functions("reciprocal", "__rdiv__")},
             **{f: self._log1p for f in functions("log1p")},
             **{f: self._norm for f in functions("norm")}, torch.linalg.norm: self._norm,
             **{f: self._power for f in functions("pow", "__pow__")},
         }  # fmt: skip
-        Operations(table).__enter__()
+        Operations(table).install()
 
-    def _met(self, *values: Any) -> bool:
+    def _trains(self, *values: Any) -> bool:
         found = trains(*values)
         self.applied += found
         return found
 
     def _low(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(x.clamp_min(SMALLEST) if self._met(x) else x, *args, **kwargs)
+        return func(x.clamp_min(SMALLEST) if self._trains(x) else x, *args, **kwargs)
 
     def _high(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(x.clamp_max(LARGEST_EXPONENT) if self._met(x) else x, *args, **kwargs)
+        return func(x.clamp_max(LARGEST_EXPONENT) if self._trains(x) else x, *args, **kwargs)
 
     def _log1p(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(x.clamp_min(SMALLEST - 1) if self._met(x) else x, *args, **kwargs)
+        return func(x.clamp_min(SMALLEST - 1) if self._trains(x) else x, *args, **kwargs)
 
     def _unit(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(x.clamp(SMALLEST - 1, 1 - SMALLEST) if self._met(x) else x, *args, **kwargs)
+        return func(x.clamp(SMALLEST - 1, 1 - SMALLEST) if self._trains(x) else x, *args, **kwargs)
 
     def _norm(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(x + SMALLEST if self._met(x) else x, *args, **kwargs)
+        return func(x + SMALLEST if self._trains(x) else x, *args, **kwargs)
 
     def _power(self, func: Any, x: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
         fractional = isinstance(exponent, float) and not exponent.is_integer()
-        if isinstance(x, Tensor) and (fractional or _negative(exponent)) and self._met(x):
+        if isinstance(x, Tensor) and (fractional or _negative(exponent)) and self._trains(x):
             x = x.clamp_min(SMALLEST)
         return func(x, exponent, *args, **kwargs)
 
     def _inverse(self, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return func(_away(x) if self._met(x) else x, *args, **kwargs)
+        return func(_away(x) if self._trains(x) else x, *args, **kwargs)
 
     def _divide(self, func: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
         if func is Tensor.__rtruediv__:
-            return func(_away(a) if self._met(a) else a, b, *args, **kwargs)
-        if isinstance(b, Tensor) and b.is_floating_point() and self._met(a, b):
+            return func(_away(a) if self._trains(a) else a, b, *args, **kwargs)
+        if isinstance(b, Tensor) and b.is_floating_point() and self._trains(a, b):
             b = _away(b)
         return func(a, b, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Replacing functions of torch for one process that ends with the trial."""
+"""Replacing functions of torch for the time of a trial."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from neuraldbg.torch import boundaries
 from neuraldbg.torch.boundaries import Listener
 
 Replacement = Callable[..., Any]
+_undo: list[Callable[[], object]] = []
+
+
+def restore() -> None:
+    """Put every original back; needed only where the process goes on after a trial."""
+    while _undo:
+        _undo.pop()()
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Replacement]) -> None:
-    """Put `make(original)` in the place of a function; nothing undoes it."""
+    """Put `make(original)` in the place of a function, until `restore()`."""
     original = owner.__dict__[name]
     made = make(original)
 
@@ -27,6 +34,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Replacement]) -> None:
         return made(*args, **kwargs)
 
     setattr(owner, name, ours)
+    _undo.append(lambda: setattr(owner, name, original))
 
 
 class Operations(TorchFunctionMode):
@@ -46,6 +54,15 @@ class Operations(TorchFunctionMode):
         self._rest = rest
         self._pause = _InStep()
         boundaries.listen(self._pause)
+
+    def install(self) -> None:
+        """Come before every operation from now on."""
+        self.__enter__()  # type: ignore[no-untyped-call]
+        _undo.append(self._remove)
+
+    def _remove(self) -> None:
+        boundaries.ignore(self._pause)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def __torch_function__(
         self,

@@ -34,7 +34,7 @@ class Float32(Action):
             replace(nn.Module, name, lambda _: self._as_float)
         replace(nn.Module, "to", self._to)
         halves = {f: self._tensor_float for f in (Tensor.half, Tensor.bfloat16)}
-        Operations(halves, rest=self._any).__enter__()
+        Operations(halves, rest=self._any).install()
 
     def _as_float(self, module: nn.Module) -> nn.Module:
         self.applied += 1
