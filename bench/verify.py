@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from neuraldbg.experiments.interventions import testing
+from neuraldbg.experiments.interventions import interventions_for
 
 
 def command(words: list[str], case: Path, runs: Path) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def judge(meta: dict[str, Any], before: list[Any], after: list[Any], said: str) 
     return {
         "id": meta["id"],
         "cause": meta["cause"],
-        "testable": any(testing(c) for c in right),
+        "testable": any(interventions_for(c) for c in right),
         "before": before[0]["cause"] if before else None,
         "after": after[0]["cause"] if after else None,
         "top1_before": bool(before) and before[0]["cause"] in right,

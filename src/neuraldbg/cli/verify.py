@@ -12,7 +12,6 @@ from neuraldbg.cli.parsing import Parser
 from neuraldbg.errors import UsageError
 
 if TYPE_CHECKING:
-    from neuraldbg.core.diagnosis import CausalHypothesis
     from neuraldbg.core.record import Record
     from neuraldbg.experiments.plan import Test
 
@@ -75,10 +74,12 @@ def _tests(opened: runs.Opened, *, every: bool) -> list[Test]:
     from neuraldbg.core.infer import REPORTED
     from neuraldbg.experiments.plan import plan
     from neuraldbg.experiments.results import PLAUSIBLE
+    from neuraldbg.store.reader import RunFile
 
-    found: tuple[CausalHypothesis, ...]
-    found = diagnose(opened.record, least=PLAUSIBLE if every else REPORTED).hypotheses
-    return plan(found, opened.record, every=every)
+    with RunFile(opened.path) as file:
+        events = file.events()
+    found = diagnose(opened.record, events, least=PLAUSIBLE if every else REPORTED)
+    return plan(found.hypotheses, opened.record, every=every)
 
 
 def _nothing(opened: runs.Opened) -> str:
@@ -102,12 +103,11 @@ def _agreed(record: Record) -> bool:
 def _carry_out(opened: runs.Opened, tests: list[Test], options: Any) -> None:  # noqa: ANN401
     from neuraldbg.experiments.runner import Runner
     from neuraldbg.experiments.verify import Experiment
-    from neuraldbg.experiments.window import last_step
     from neuraldbg.report.json import encode
     from neuraldbg.store import amend
 
     notices = output.Notices()
-    stop = last_step(opened.record, options.budget)
+    stop = _stop(opened.record, tests, options.budget)
     with Runner(opened.record.facts.run, stop, options.budget) as runner:
 
         def say(text: str) -> None:
@@ -121,6 +121,13 @@ def _carry_out(opened: runs.Opened, tests: list[Test], options: Any) -> None:  #
     amend.experiments(opened.path, encode(data, None))
     for line in _summary(data):
         notices.say(line)
+
+
+def _stop(record: Record, tests: list[Test], budget: float) -> int:
+    from neuraldbg.experiments.window import NEVER, last_step
+
+    evaluates = any(i.evaluates for test in tests for i in test.interventions)
+    return NEVER if evaluates else last_step(record, budget)
 
 
 def _summary(data: dict[str, Any]) -> list[str]:
@@ -141,12 +148,11 @@ def _summary(data: dict[str, Any]) -> list[str]:
 
 
 def _plan_text(record: Record, tests: list[Test], budget: float) -> str:
-    from neuraldbg.experiments.window import last_step
     from neuraldbg.report.json import redact
 
     lines = [
         f"Command:  {' '.join(redact(record.facts.run.command))}",
-        f"Each trial ends after step {last_step(record, budget)}; all within {budget:g} s.",
+        f"Each trial ends after step {_stop(record, tests, budget)}; all within {budget:g} s.",
         "First     unchanged: the failure must come back",
     ]
     for test in tests:

@@ -18,6 +18,7 @@ CURED: Final = 0.25
 NOTHING: Final = 0.10
 # A breakdown that turns into a run which learns at least this much of its loss is gone.
 LEARNS: Final = 0.05
+ALIKE: Final = 0.1  # first losses that differ by less are on one scale
 FAILING: Final = 0.5
 # Log-likelihood ratios. A cure of a false cause is common enough (a lower rate tames many
 # faults) for a factor of 7 only; a true cause that its own intervention does not cure is rarer.
@@ -36,12 +37,22 @@ class Pair:
 
     unchanged: Outcome
     changed: Outcome
+    evaluates: bool = False
 
     @property
     def effect(self) -> float:
-        """The change in what was learnt, as a share of what was left to learn: -inf..1."""
-        left = max(1.0 - self.unchanged.learnt, 0.05)
-        return (self.changed.learnt - self.unchanged.learnt) / left
+        """The change, as a share of what was left to learn: -inf..1.
+
+        What is left is measured against the chance level (or the first loss) and, where
+        both runs start from the same loss, also against 0; the larger share counts.
+        """
+        before, after = self.unchanged, self.changed
+        if self.evaluates:
+            return _less(before.evaluation, after.evaluation)
+        left = max(1.0 - before.learnt, 0.05)
+        share = (after.learnt - before.learnt) / left
+        alike = math.isclose(before.first, after.first, rel_tol=ALIKE) and not before.broke
+        return max(share, _less(before.last, after.last)) if alike and not after.broke else share
 
     @property
     def verdict(self) -> str:
@@ -49,13 +60,15 @@ class Pair:
         before, after = self.unchanged, self.changed
         if after.kind == "crashed" and before.kind != "crashed":
             return "unclear"  # the change may not fit the script
-        if before.broke:
+        if before.broke and not self.evaluates:
             if after.broke:
                 return "stayed"
             learns = after.learnt >= LEARNS and after.level < 1.0
             return "gone" if learns else "unclear"
         if after.broke:
             return "stayed"
+        if math.isnan(self.effect):
+            return "unclear"
         if self.effect >= CURED and after.level <= before.level:
             return "gone"
         return "stayed" if self.effect < NOTHING else "unclear"
@@ -103,6 +116,13 @@ class Trials:
             return None
         half = T95[min(len(effects) - 2, 8)] * statistics.stdev(effects) / math.sqrt(len(effects))
         return self.effect - half, self.effect + half
+
+
+def _less(before: float | None, after: float | None) -> float:
+    """By what share a loss is lower; NaN if that has no meaning."""
+    if before is None or after is None or before <= 0:
+        return math.nan
+    return (before - after) / before
 
 
 def best(tried: Sequence[Trials]) -> Trials | None:

@@ -12,7 +12,7 @@ from neuraldbg.core.diagnosis import CausalHypothesis
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
 from neuraldbg.core.view import View
-from neuraldbg.experiments.interventions import Intervention, testing
+from neuraldbg.experiments.interventions import Intervention, interventions_for
 
 LEADING: Final = 3  # hypotheses that are tested by default
 STEADY: Final = 0.01  # relative change of the rate below which it counts as constant
@@ -62,7 +62,7 @@ def context(record: Record, hypothesis: CausalHypothesis | None) -> dict[str, An
 
 
 def _usable(cause: str, record: Record) -> tuple[Intervention, ...]:
-    return tuple(i for i in testing(cause) if not ruled_out(i.name, record))
+    return tuple(i for i in interventions_for(cause) if not ruled_out(i.name, record))
 
 
 def ruled_out(name: str, record: Record) -> bool:

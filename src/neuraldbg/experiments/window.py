@@ -14,6 +14,7 @@ from neuraldbg.experiments.outcome import of
 LATER: Final = 3
 MARGIN: Final = 50  # steps past the onset at least
 LEAST: Final = 20  # steps below which nothing can be said about learning
+NEVER: Final = 10**9  # where what counts comes after the last step
 START: Final = 6.0  # seconds to import torch and the script's libraries, until measured
 TRIALS: Final = 4  # trials that a budget should allow at the least
 

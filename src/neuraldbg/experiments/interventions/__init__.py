@@ -24,6 +24,7 @@ class Intervention:
         size: How much of the training it touches; of several cures the smallest is named.
         eager: Whether the trial must run without `torch.compile`, because the change is
             made between single operations.
+        evaluates: Whether the script's own evaluation shows the effect, and not its training.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Intervention:
     side_effects: str
     size: int
     eager: bool = False
+    evaluates: bool = False
 
 
 INTERVENTIONS: dict[str, Intervention] = {}
@@ -50,10 +52,11 @@ def intervention(
     side_effects: str,
     size: int,
     eager: bool = False,
+    evaluates: bool = False,
 ) -> None:
     """Declare an intervention; `causes` are ids separated by spaces."""
     INTERVENTIONS[name] = Intervention(
-        name, changes, tuple(causes.split()), unless, side_effects, size, eager
+        name, changes, tuple(causes.split()), unless, side_effects, size, eager, evaluates
     )
 
 
@@ -64,7 +67,7 @@ def all_interventions() -> dict[str, Intervention]:
     return INTERVENTIONS
 
 
-def testing(cause: str) -> list[Intervention]:
+def interventions_for(cause: str) -> list[Intervention]:
     """The interventions that test a cause, the smallest change first."""
     found = [i for i in all_interventions().values() if cause in i.causes]
     return sorted(found, key=lambda i: i.size)

@@ -80,4 +80,5 @@ intervention(
     side_effects="Monte Carlo dropout is switched off as well",
     size=LOOP,
     eager=True,
+    evaluates=True,
 )
