@@ -38,6 +38,7 @@ class Pair:
     unchanged: Outcome
     changed: Outcome
     evaluates: bool = False
+    rescales: bool = False
 
     @property
     def effect(self) -> float:
@@ -71,7 +72,7 @@ class Pair:
             return "unclear"
         if self.effect >= CURED and after.level <= before.level:
             return "gone"
-        return "stayed" if self.effect < NOTHING else "unclear"
+        return "stayed" if self.effect < NOTHING and not self.rescales else "unclear"
 
 
 @dataclass(slots=True)

@@ -176,7 +176,8 @@ class Experiment:
             trials.idle = result.status.applied == 0 and not result.status.trouble
             trials.trouble = trials.trouble or ("" if trials.pairs else trouble)
         elif base is not None and result.outcome is not None:
-            trials.pairs.append(Pair(base, result.outcome, evaluates=trials.intervention.evaluates))
+            what = trials.intervention
+            trials.pairs.append(Pair(base, result.outcome, what.evaluates, what.rescales))
 
     def _trouble(self, intervention: Intervention, result: Result) -> str:
         """Why a trial says nothing about the cause, or an empty text."""

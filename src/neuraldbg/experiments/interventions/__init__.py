@@ -25,6 +25,8 @@ class Intervention:
         eager: Whether the trial must run without `torch.compile`, because the change is
             made between single operations.
         evaluates: Whether the script's own evaluation shows the effect, and not its training.
+        rescales: Whether the loss is in other units under it, so that a run without a known
+            chance level cannot be seen to have gained nothing.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Intervention:
     size: int
     eager: bool = False
     evaluates: bool = False
+    rescales: bool = False
 
 
 INTERVENTIONS: dict[str, Intervention] = {}
@@ -53,10 +56,11 @@ def intervention(
     size: int,
     eager: bool = False,
     evaluates: bool = False,
+    rescales: bool = False,
 ) -> None:
     """Declare an intervention; `causes` are ids separated by spaces."""
     INTERVENTIONS[name] = Intervention(
-        name, changes, tuple(causes.split()), unless, side_effects, size, eager, evaluates
+        name, changes, tuple(causes.split()), unless, side_effects, size, eager, evaluates, rescales
     )
 
 

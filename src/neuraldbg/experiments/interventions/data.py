@@ -23,6 +23,7 @@ intervention(
     side_effects="metrics of the script are in other units",
     size=DATA,
     eager=True,
+    rescales=True,
 )
 intervention(
     "fill_nonfinite",
@@ -49,6 +50,7 @@ intervention(
     unless="the loss is no cross-entropy of torch.nn.functional",
     side_effects="the loss is in other units",
     size=LOOP,
+    rescales=True,
 )
 intervention(
     "shuffle",

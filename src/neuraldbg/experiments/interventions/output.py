@@ -28,6 +28,7 @@ intervention(
     unless="the targets of the squared or absolute error are no classes",
     side_effects="the scale of loss and gradients changes",
     size=LOOP,
+    rescales=True,
 )
 intervention(
     "equal_shapes",
@@ -46,6 +47,7 @@ intervention(
     side_effects="with plain SGD the effective step shrinks by the number of entries",
     size=LOOP,
     eager=True,
+    rescales=True,
 )
 intervention(
     "sum_per_sample",
@@ -54,6 +56,7 @@ intervention(
     unless="no error is averaged over the entries of a sample",
     side_effects="the scale of that term grows by the number of entries",
     size=LOOP,
+    rescales=True,
 )
 intervention(
     "accumulate_mean",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Final
 
 import torch
@@ -221,7 +222,7 @@ class MeanReduction(Action):
 
 
 def _reduces(function: Any) -> bool:
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return code is not None and "reduction" in code.co_varnames[: code.co_argcount]
 
 
