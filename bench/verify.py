@@ -78,14 +78,17 @@ def judge(meta: dict[str, Any], before: list[Any], after: list[Any], said: str) 
 def main() -> None:
     """Measure, print a line for each case, and the shares."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", type=Path)
+    parser.add_argument("cases", type=Path, nargs="?")
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--leading", action="store_true", help="test the leading causes only")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = []
+    if options.cases is None:
+        print("no folder of cases was named, so nothing was measured")
+        return
+    found: list[dict[str, Any]] = []
     for path in sorted(options.cases.rglob("case.json")):
         meta = json.loads(path.read_text())
         if meta["cause"] == "none" or (options.only and meta["id"] not in options.only):
