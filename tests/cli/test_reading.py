@@ -205,7 +205,7 @@ def test_help_lists_every_verb(capsys: Captured) -> None:
     out = printed(capsys, "--help")
     for verb in VERBS:
         assert f"\n  {verb} " in out
-    assert out.count("not yet available") == 4
+    assert out.count("not yet available") == 3
 
 
 def test_doctor_says_what_works(runs: Path, capsys: Captured) -> None:

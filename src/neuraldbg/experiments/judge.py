@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from neuraldbg.core.engine import FAILED as FAILING
+from neuraldbg.core.view import LITTLE
 from neuraldbg.experiments.interventions import Intervention
 from neuraldbg.experiments.outcome import Outcome
 
@@ -19,7 +21,6 @@ NOTHING: Final = 0.10
 # A breakdown that turns into a run which learns at least this much of its loss is gone.
 LEARNS: Final = 0.05
 ALIKE: Final = 0.1  # first losses that differ by less are on one scale
-FAILING: Final = 0.5
 # Log-likelihood ratios. A cure of a false cause is common enough (a lower rate tames many
 # faults) for a factor of 7 only; a true cause that its own intervention does not cure is rarer.
 CONFIRMS: Final = 2.0
@@ -70,7 +71,8 @@ class Pair:
             return "stayed"
         if math.isnan(self.effect):
             return "unclear"
-        if self.effect >= CURED and after.level <= before.level:
+        sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
+        if sound or (self.effect >= CURED and after.level <= before.level):
             return "gone"
         return "stayed" if self.effect < NOTHING and not self.rescales else "unclear"
 

@@ -46,15 +46,12 @@ def plan(
     return testable if every else testable[:LEADING]
 
 
-def context(record: Record, hypothesis: CausalHypothesis | None) -> dict[str, Any]:
+def context(record: Record) -> dict[str, Any]:
     """What the run file knows that an intervention may need."""
     view = View(record, ())
     rates = view.lr.finite().values
-    called = record.called()
     return {
         "layers": [layer.name for layer in view.layers],
-        "last": called[-1].name if called else "",
-        "where": list(hypothesis.where) if hypothesis is not None else [],
         "lr_first": float(rates[0]) if len(rates) else None,
         "lr_peak": float(rates.max()) if len(rates) else None,
         "steps": record.facts.run.steps,

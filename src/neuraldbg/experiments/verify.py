@@ -138,7 +138,7 @@ class Experiment:
                 self._say(f"{test.cause}: with {intervention.changes} ({left} more causes to test)")
                 trials = Trials(intervention)
                 tried.append(trials)
-                self._add(trials, test, 0)
+                self._add(trials, 0)
                 self._say(f"  {judge.sentence(trials)}")
                 if trials.result == "confirmed":
                     break
@@ -159,15 +159,15 @@ class Experiment:
             if not self._laboratory.affords:
                 return
             self._say(f"{test.cause}: with {trials.intervention.changes}, seed {seed}")
-            self._add(trials, test, seed)
+            self._add(trials, seed)
 
     def _deciding(self) -> Iterator[tuple[Test, Trials]]:
         chosen = [(t, b) for t, tried in self.findings.tests if (b := judge.best(tried))]
         for result in ("confirmed", "inconclusive", "refuted"):
             yield from [(t, b) for t, b in chosen if b.result == result and not b.trouble]
 
-    def _add(self, trials: Trials, test: Test, seed: int) -> None:
-        known = context(self._record, test.hypothesis)
+    def _add(self, trials: Trials, seed: int) -> None:
+        known = context(self._record)
         result = self._laboratory.trial(trials.intervention, seed, known)
         base = self._base(seed).outcome
         trials.applied += result.status.applied

@@ -27,15 +27,11 @@ class Context:
 
     Attributes:
         layers: Modules with weights, in order of execution.
-        last: The module that was called last, and the kinds of operation it ends in.
-        where: Where the hypothesis sees the fault.
         lr_first, lr_peak: The first and the highest rate of the first group.
         steps: Length of the recorded run.
     """
 
     layers: tuple[str, ...] = ()
-    last: str = ""
-    where: tuple[str, ...] = ()
     lr_first: float | None = None
     lr_peak: float | None = None
     steps: int = 0

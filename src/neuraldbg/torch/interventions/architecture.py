@@ -16,7 +16,6 @@ DROPOUT: Final = 0.1
 # of the way there softmax is not sharp yet.
 LOGIT_BOUND: Final = 10.0
 MASKED: Final = -1e4  # logits below are masks, not scores
-SIGMOIDS: Final = (nn.Sigmoid, nn.Tanh)
 KERNELS: Final = (nn.modules.conv._ConvNd, nn.Linear)
 
 
