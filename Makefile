@@ -28,6 +28,7 @@ lint: $(INSTALLED)
 
 docs: $(INSTALLED)  ## build the documentation; a warning is an error
 	$(BIN)/python docs/generate_causes.py
+	$(BIN)/python docs/generate_interventions.py
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(DOCS)
 
 bench: $(INSTALLED)  ## run every benchmark script in bench/

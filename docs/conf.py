@@ -9,10 +9,12 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 import generate_causes  # noqa: E402 - found through the path above
+import generate_interventions  # noqa: E402 - found through the path above
 
 import neuraldbg  # noqa: E402 - found through the path above
 
 generate_causes.main()
+generate_interventions.main()
 
 project = "NeuralDBG"
 author = "NeuralDBG developers"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import Diagnosis
     from neuraldbg.core.record import Record
+    from neuraldbg.store.reader import RunFile
 
 
 class Run:
@@ -57,9 +59,22 @@ def explain(run: str | os.PathLike[str]) -> Diagnosis:
 
 
 def diagnose_file(path: Path) -> Diagnosis:
-    """Diagnose a run file."""
-    from neuraldbg.core.engine import diagnose
+    """Diagnose a run file, with what experiments have shown since."""
     from neuraldbg.store.reader import RunFile
 
     with RunFile(path) as file:
-        return diagnose(file.record(), file.events())
+        return diagnose_open(file, file.record())
+
+
+def diagnose_open(file: RunFile, record: Record) -> Diagnosis:
+    """Diagnose a run file that is open and was read."""
+    from neuraldbg.core.engine import diagnose
+    from neuraldbg.experiments import results
+
+    tested = results.parse(file.experiments_json())
+    if tested is None:
+        found = diagnose(record, file.events())
+    else:
+        plausible = diagnose(record, file.events(), least=results.PLAUSIBLE)
+        found = results.apply(plausible, tested)
+    return replace(found, source=file.path)

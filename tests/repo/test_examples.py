@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from neuraldbg.core.causes import all_causes
+from neuraldbg.experiments.interventions import all_interventions
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,3 +37,15 @@ def test_every_cause_has_its_place_in_the_documentation() -> None:
     for name, cause in all_causes().items():
         assert f"\n### `{name}`\n" in text
         assert generator.plain(cause.repair) in text
+
+
+def test_every_intervention_has_its_place_in_the_documentation() -> None:
+    path = ROOT / "docs" / "generate_interventions.py"
+    spec = importlib.util.spec_from_file_location("interventions_page", path)
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    declared = all_interventions()
+    text = generator.page(declared.values())
+    assert all(i.changes in text and i.side_effects in text for i in declared.values())

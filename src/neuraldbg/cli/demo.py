@@ -17,11 +17,13 @@ from neuraldbg.cli.table import table
 from neuraldbg.errors import NeuralDbgError, UsageError
 
 SCRIPT: Final = "char_gpt.py"
+SECONDS: Final = 120  # for the experiment; each trial compiles the model again
 BACKENDS: Final = ("inductor", "aot_eager", "eager")
 
 _MORE: Final = """\
 Trains a small character-level GPT on the CPU with a fault built in, under `neuraldbg
-run`, and prints the explanation. The training knows nothing of NeuralDBG.
+run`, prints the explanation, and tests the cause by experiment. The training knows
+nothing of NeuralDBG.
 """
 
 
@@ -32,6 +34,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--backend", choices=BACKENDS, default="inductor", help="how to compile (default: inductor)"
     )
+    parser.add_argument("--no-verify", action="store_true", help="leave out the experiment")
     parser.add_argument("--list", action="store_true", help="list the faults")
     options = parser.parse_args(words)
     script = _script()
@@ -43,10 +46,15 @@ def main(words: Sequence[str]) -> int:
     if fault not in faults:
         msg = f"no fault is named {fault!r}; there are: {', '.join(faults)}"
         raise UsageError(msg)
-    return _show(script, fault, options.backend)
+    path = _train(script, fault, options.backend)
+    if not options.no_verify:
+        _test(path)
+    _show(script, fault, path)
+    return 0
 
 
-def _show(script: Path, fault: str, backend: str) -> int:
+def _train(script: Path, fault: str, backend: str) -> Path:
+    """Train under observation; the run file."""
     path = _new_run(script)
     command = [str(script), "--fault", fault, "--backend", backend]
     output.notice(f"training {script.name} with the fault {fault!r}, backend {backend}")
@@ -59,10 +67,23 @@ def _show(script: Path, fault: str, backend: str) -> int:
             f"`neuraldbg doctor` says what is in the way"
         )
         raise NeuralDbgError(msg)
+    return path
+
+
+def _test(path: Path) -> None:
+    """Test the leading cause; the result is kept in the run file, where the report finds it."""
+    if not runs.diagnose(str(path)).diagnosis.hypotheses:
+        return
+    output.notice("testing the cause by experiment")
+    words = ["verify", str(path), "--yes", "--seeds", "1", "--budget", str(SECONDS)]
+    ours = [sys.executable, "-m", "neuraldbg", *words]
+    subprocess.run(ours, check=False, stdout=subprocess.DEVNULL)  # noqa: S603
+
+
+def _show(script: Path, fault: str, path: Path) -> None:
     output.result(f"\nThe fault built in: {fault}\n\n")
     output.result(render(runs.diagnose(str(path)), path.stem, as_json=False))
     output.result(f"\nThe script: {script}\nNow try:    neuraldbg run your_script.py\n")
-    return 0
 
 
 def _new_run(script: Path) -> Path:

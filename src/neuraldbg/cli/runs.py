@@ -44,12 +44,11 @@ def diagnose(run: str) -> Opened:
     Raises:
         RunFileError: There is no such run, or its file cannot be read.
     """
-    from neuraldbg.core import engine
+    from neuraldbg.run import diagnose_open
     from neuraldbg.store.locate import resolve
     from neuraldbg.store.reader import RunFile
 
     path = resolve(run)
     with RunFile(path) as opened:
         record = opened.record()
-        events = opened.events()
-    return Opened(path, record, engine.diagnose(record, events))
+        return Opened(path, record, diagnose_open(opened, record))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from neuraldbg.core.events import SemanticEvent
@@ -92,6 +93,7 @@ class Diagnosis:
         gaps: What could not be observed.
         overhead: What watching cost.
         headline: What the run did, in one sentence.
+        source: The run file it was made from, if any.
     """
 
     facts: Facts
@@ -102,6 +104,30 @@ class Diagnosis:
     gaps: tuple[Gap, ...] = ()
     overhead: Overhead = Overhead()
     headline: str = ""
+    source: Path | None = field(default=None, compare=False)
+
+    def verify(
+        self, train: Callable[[], object], *, budget: float = 120.0, seeds: int = 3
+    ) -> Diagnosis:
+        """Test the leading causes by experiment, where the training is a function.
+
+        The function is called again and again in this process: unchanged, and with one
+        thing changed. For a script, use `neuraldbg verify`.
+
+        Args:
+            train: Builds model, data and optimizer anew, and trains; takes no arguments.
+            budget: Seconds for all trials.
+            seeds: Replicates at most.
+
+        Returns:
+            The diagnosis with its hypotheses weighed again, and their `experiment` filled.
+
+        Raises:
+            UsageError: `train` is no function, or there is no run file to compare with.
+        """
+        from neuraldbg.experiments.notebook import verify
+
+        return verify(self, train, budget=budget, seeds=seeds)
 
     def to_json(self) -> str:
         """The diagnosis as JSON, schema version 1, without NaN or Infinity tokens."""

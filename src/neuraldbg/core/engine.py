@@ -22,12 +22,15 @@ HYPOTHESES = 6
 
 # Numbers of a run that exploded overflow in medians and means, too: infinity is the answer.
 @np.errstate(all="ignore")
-def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
+def diagnose(
+    record: Record, stored: Iterable[SemanticEvent] = (), *, least: float = REPORTED
+) -> Diagnosis:
     """Find out what is wrong with a run.
 
     Args:
         record: Facts and series.
         stored: Events kept in the run file (seen live, or before old readings were thinned).
+        least: Confidence from which a hypothesis is told.
     """
     events = merge(extract(record), stored)
     view = View(record, events)
@@ -36,8 +39,8 @@ def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
     def failed(cause: str, error: Exception) -> None:
         gaps.append(Gap(f"cause {cause}", f"{type(error).__name__}: {error}"))
 
-    scored = _reportable(view, weigh_all(view, failed))
-    hypotheses = tuple(_hypothesis(view, s) for s in scored)
+    scored = _reportable(view, weigh_all(view, failed), least)
+    hypotheses = tuple(_hypothesis(view, s, least) for s in scored)
     return Diagnosis(
         facts=replace(record.facts, gaps=tuple(gaps)),
         verdict=_verdict(view, scored),
@@ -50,9 +53,10 @@ def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
     )
 
 
-def _reportable(view: View, ranked: list[Scored]) -> list[Scored]:
+def _reportable(view: View, ranked: list[Scored], least: float) -> list[Scored]:
     """The hypotheses worth telling; of a run that broke down, at least the best guess."""
-    told = [s for s in ranked if s.confidence >= REPORTED][:HYPOTHESES]
+    told = [s for s in ranked if s.confidence >= least]
+    told = told[:HYPOTHESES] if least == REPORTED else told
     if not told and ranked and view.trouble.kind in ("nonfinite", "diverged"):
         return ranked[:1]
     return told
@@ -84,7 +88,7 @@ def _headline(view: View) -> str:
     return f"{view.trouble.text} ({steps} steps)" if steps else "no training step was seen"
 
 
-def _hypothesis(view: View, scored: Scored) -> CausalHypothesis:
+def _hypothesis(view: View, scored: Scored, least: float) -> CausalHypothesis:
     cause, finding = scored.cause, scored.finding
     evidence = sorted(finding.evidence, key=lambda e: -abs(e.weight))
     symptoms = tuple(
@@ -93,7 +97,7 @@ def _hypothesis(view: View, scored: Scored) -> CausalHypothesis:
     )  # fmt: skip
     return CausalHypothesis(
         cause=cause.id,
-        confidence=round(max(scored.confidence, REPORTED), 4),
+        confidence=round(max(scored.confidence, least), 4),
         where=tuple(w for w in finding.where if w),
         first_step=finding.first_step,
         summary=finding.summary or cause.title,

@@ -103,3 +103,4 @@ N_CLIP_BEFORE_UNSCALE: Final = "clips_of_scaled_gradients"
 N_SCHEDULER: Final = "scheduler"
 N_SCHEDULER_STEPS: Final = "scheduler_steps"
 N_SCHEDULER_FIRST: Final = "scheduler_before_optimizer"
+N_ENVIRONMENT: Final = "env."  # prefix: a variable that decides how the run computes

@@ -75,8 +75,23 @@ def experiment(outcome: Mapping[str, Any]) -> str:
     runs = outcome.get("replicates")
     tried = f" in {count(runs, 'run')}" if isinstance(runs, int) else ""
     again = "" if outcome.get("reproduced", True) else "; unchanged, the fault did not come back"
+    if "text" in outcome:
+        return _tested(outcome)
     said = f"{outcome.get('result', 'inconclusive')} by {outcome.get('intervention', 'a change')}"
     return f"{said}{tried}{again}"
+
+
+def _tested(outcome: Mapping[str, Any]) -> str:
+    """The outcome with its numbers, as the experiment itself words it."""
+    if not outcome.get("reproduced", True):
+        return "not testable: run again unchanged, the failure did not come back"
+    result = outcome.get("result")
+    heads = {
+        "confirmed": "CONFIRMED, this cause is necessary",
+        "refuted": "REFUTED",
+        "inconclusive": "inconclusive",
+    }
+    return f"{heads.get(str(result), result)}: {plain(outcome['text'])}"
 
 
 def cost(ratio: float | None, seconds: float) -> str:

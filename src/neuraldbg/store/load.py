@@ -28,6 +28,7 @@ from neuraldbg.core.facts import (
 from neuraldbg.core.metrics import LOOK, STEP
 from neuraldbg.core.record import Record, Series
 from neuraldbg.store import codec
+from neuraldbg.store.amend import EXPERIMENTS
 from neuraldbg.store.faults import refuse
 from neuraldbg.store.frames import Block, stack
 
@@ -71,6 +72,12 @@ def events(connection: sqlite3.Connection) -> tuple[SemanticEvent, ...]:
     """The events stored with the run, in order of step."""
     rows = connection.execute("SELECT id, json FROM event ORDER BY step, id").fetchall()
     return tuple(codec.decode(SemanticEvent, text, f"event {key}") for key, text in rows)
+
+
+def experiments(connection: sqlite3.Connection) -> str | None:
+    """The JSON of the results of experiments, or None."""
+    row = connection.execute("SELECT json FROM fact WHERE key = ?", (EXPERIMENTS,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def diagnosis(connection: sqlite3.Connection) -> str | None:

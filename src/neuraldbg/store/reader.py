@@ -65,6 +65,11 @@ class RunFile:
         with reading(self.path):
             return load.diagnosis(self._opened.connection)
 
+    def experiments_json(self) -> str | None:
+        """The stored results of experiments (a JSON object), or None if there are none."""
+        with reading(self.path):
+            return load.experiments(self._opened.connection)
+
     @property
     def size(self) -> int:
         """Bytes on disk, with the log of a run that goes on or was cut off."""

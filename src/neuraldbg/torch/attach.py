@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuraldbg.core import metrics as m
+from neuraldbg.experiments.environment import recorded
 from neuraldbg.torch.discover import owners
 from neuraldbg.torch.divergence import draw_as_eager, note_distances
 from neuraldbg.torch.guard import Faults
@@ -81,6 +82,10 @@ class Session:
         self._eager = eager
         self._faults = faults
         self.path: Path = watch.writer.path
+
+    def each_step(self, act: Callable[[int, float], None]) -> None:
+        """Have `act` called with each step and its loss."""
+        self._watch.on_step = act
 
     def finish(self, finished: str, exception: BaseException | None) -> Diagnosis | None:
         """Stop watching, complete the run file, and diagnose it.
@@ -150,6 +155,7 @@ def start(
     for gap in faults.gaps:
         writer.gap(gap)
     watch = ScriptWatch(writer, faults, budget, run, only=False)
+    watch.notes |= {m.N_ENVIRONMENT + name: value for name, value in recorded().items()}
     if progress is not None:
         watch.on_step = lambda step, loss: progress(f"step {step}  loss {loss:.4g}")
     watch.open()

@@ -1,0 +1,211 @@
+"""Judgement: what paired trials say about a cause, and how far it moves the belief in it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neuraldbg.core.engine import FAILED as FAILING
+from neuraldbg.core.view import LITTLE
+from neuraldbg.experiments.interventions import Intervention
+from neuraldbg.experiments.outcome import Outcome
+
+# Share of what was left to learn that must be learnt more, to call a failure gone, and
+# below which nothing happened. Between seeds of sound runs of the benchmark this share
+# varies by a few hundredths.
+CURED: Final = 0.25
+NOTHING: Final = 0.10
+# A breakdown that turns into a run which learns at least this much of its loss is gone.
+LEARNS: Final = 0.05
+ALIKE: Final = 0.1  # first losses that differ by less are on one scale
+# Log-likelihood ratios. A cure of a false cause is common enough (a lower rate tames many
+# faults) for a factor of 7 only; a true cause that its own intervention does not cure is rarer.
+CONFIRMS: Final = 2.0
+REFUTES: Final = -2.5
+# A rival that cannot be tested, when removing the tested cause removed the whole failure.
+OVERSHADOWED: Final = -1.0
+
+# Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom.
+T95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two trials of one seed: unchanged, and with the intervention."""
+
+    unchanged: Outcome
+    changed: Outcome
+    evaluates: bool = False
+    rescales: bool = False
+
+    @property
+    def effect(self) -> float:
+        """The change, as a share of what was left to learn: -inf..1.
+
+        What is left is measured against the chance level (or the first loss) and, where
+        both runs start from the same loss, also against 0; the larger share counts.
+        """
+        before, after = self.unchanged, self.changed
+        if self.evaluates:
+            return _less(before.evaluation, after.evaluation)
+        left = max(1.0 - before.learnt, 0.05)
+        share = (after.learnt - before.learnt) / left
+        alike = math.isclose(before.first, after.first, rel_tol=ALIKE) and not before.broke
+        return max(share, _less(before.last, after.last)) if alike and not after.broke else share
+
+    @property
+    def verdict(self) -> str:
+        """`gone`, `stayed` or `unclear`: what became of the failure."""
+        before, after = self.unchanged, self.changed
+        if after.kind == "crashed" and before.kind != "crashed":
+            return "unclear"  # the change may not fit the script
+        if before.broke and not self.evaluates:
+            if after.broke:
+                return "stayed"
+            learns = after.learnt >= LEARNS and after.level < 1.0
+            return "gone" if learns else "unclear"
+        if after.broke:
+            return "stayed"
+        if math.isnan(self.effect):
+            return "unclear"
+        sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
+        if sound or (self.effect >= CURED and after.level <= before.level):
+            return "gone"
+        return "stayed" if self.effect < NOTHING and not self.rescales else "unclear"
+
+
+@dataclass(slots=True)
+class Trials:
+    """Everything tried with one intervention.
+
+    Attributes:
+        intervention: What was changed.
+        pairs: One for each seed.
+        trouble: Why it says nothing, if it does not.
+        idle: Whether it says nothing because there was nothing to change.
+        applied: How often it changed something.
+    """
+
+    intervention: Intervention
+    pairs: list[Pair] = field(default_factory=list)
+    trouble: str = ""
+    applied: int = 0
+    idle: bool = False
+
+    @property
+    def result(self) -> str:
+        """`confirmed`, `refuted` or `inconclusive`."""
+        verdicts = [p.verdict for p in self.pairs]
+        if self.trouble or not verdicts:
+            return "inconclusive"
+        for verdict, result in (("gone", "confirmed"), ("stayed", "refuted")):
+            if verdicts.count(verdict) * 2 > len(verdicts):
+                return result
+        return "inconclusive"
+
+    @property
+    def effect(self) -> float:
+        """Mean effect over the seeds; 0 if there is none."""
+        return statistics.fmean(p.effect for p in self.pairs) if self.pairs else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the effect over seeds (Student's t); None for one seed."""
+        effects = [p.effect for p in self.pairs]
+        if len(effects) < 2:
+            return None
+        half = T95[min(len(effects) - 2, 8)] * statistics.stdev(effects) / math.sqrt(len(effects))
+        return self.effect - half, self.effect + half
+
+
+def _less(before: float | None, after: float | None) -> float:
+    """By what share a loss is lower; NaN if that has no meaning."""
+    if before is None or after is None or before <= 0:
+        return math.nan
+    return (before - after) / before
+
+
+def best(tried: Sequence[Trials]) -> Trials | None:
+    """The intervention that decides about a cause.
+
+    A cause is confirmed by any that cures, and refuted only if every one that could be
+    applied was tried and none changed anything.
+    """
+    order = {"confirmed": 0, "inconclusive": 1, "refuted": 2}
+    ranked = sorted(tried, key=lambda t: (order[t.result], -t.effect))
+    spoke = [t for t in ranked if t.pairs or not t.idle]
+    return spoke[0] if spoke else next(iter(ranked), None)
+
+
+def shift(trials: Trials, strongest: float) -> float:
+    """What a result adds to the log-odds of its cause.
+
+    Args:
+        trials: The best of the cause's interventions.
+        strongest: The largest effect of any confirmed intervention in this run; a cure
+            that falls short of it counts less.
+    """
+    if trials.result == "refuted":
+        return REFUTES
+    if trials.result != "confirmed":
+        return 0.0
+    return CONFIRMS * min(max(trials.effect, LEARNS) / max(strongest, LEARNS), 1.0)
+
+
+def updated(confidence: float, by: float) -> float:
+    """A probability whose log-odds move."""
+    p = min(max(confidence, 1e-4), 1.0 - 1e-4)
+    return 1.0 / (1.0 + math.exp(-(math.log(p / (1.0 - p)) + by)))
+
+
+def sentence(trials: Trials) -> str:
+    """The result in plain words, with its numbers."""
+    if not trials.pairs:
+        return f"with {trials.intervention.changes}: {trials.trouble or 'not run'}"
+    n = len(trials.pairs)
+    gone = sum(p.verdict == "gone" for p in trials.pairs)
+    pair = sorted(trials.pairs, key=lambda p: p.effect)[n // 2]
+    seeds = "1 seed" if n == 1 else f"{n} seeds"
+    told = f"the failure was gone in {gone} of {seeds}"
+    if trials.trouble:
+        told = f"this says nothing: {trials.trouble}"
+    elif trials.result == "inconclusive" and not gone:
+        told = "too little to tell"
+    changed, unchanged = _went(pair.changed), _went(pair.unchanged)
+    return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}"
+
+
+def _went(outcome: Outcome) -> str:
+    first, last = f"{outcome.first:.3g}", f"{outcome.last:.3g}"
+    if outcome.kind == "crashed":
+        return f"the script ended at step {outcome.onset} with {outcome.exception or 'an error'}"
+    if outcome.kind == "nonfinite":
+        return f"the loss was not finite from step {outcome.onset} on"
+    if outcome.first == outcome.last or not math.isfinite(outcome.first):
+        return f"the loss stayed at {last}"
+    return f"the loss went from {first} to {last}"
+
+
+def as_dict(trials: Trials, *, reproduced: bool, rivals: Sequence[str] = ()) -> dict[str, Any]:
+    """The result as it stands in the diagnosis (key `experiment`)."""
+    pair = trials.pairs[0] if trials.pairs else None
+    return {
+        "intervention": trials.intervention.name,
+        "changes": trials.intervention.changes,
+        "reproduced": reproduced,
+        "result": trials.result if reproduced else "inconclusive",
+        "replicates": len(trials.pairs),
+        "effect": {
+            "learnt_more": trials.effect,
+            "interval": None if trials.interval is None else list(trials.interval),
+            "loss_unchanged": None if pair is None else [p.unchanged.last for p in trials.pairs],
+            "loss_changed": None if pair is None else [p.changed.last for p in trials.pairs],
+        },
+        "necessary": reproduced and trials.result == "confirmed",
+        "text": sentence(trials),
+        "side_effects": trials.intervention.side_effects,
+        "also_cured_by": list(rivals),
+    }

@@ -1,0 +1,99 @@
+"""What a trial shows: whether and how it fails, in terms that changed losses share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from neuraldbg.core.detect import extract
+from neuraldbg.core.metrics import N_EXCEPTION
+from neuraldbg.core.record import Record
+from neuraldbg.core.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run, or the first part of one, went.
+
+    Attributes:
+        kind: `nonfinite`, `diverged`, `crashed`, `not_learning` or `none`.
+        level: 0 (learns) to 1 (fails).
+        learnt: Share of the loss that was learnt away, 0..1: of the chance level where it
+            is known, else of the first loss; 0 for a run that broke down.
+        first, last: The loss at both ends.
+        evaluation: The script's own evaluation loss at the end, or None.
+        onset: Where the failure shows first.
+        steps: How far it went.
+        exception: What ended it.
+    """
+
+    kind: str
+    level: float
+    learnt: float
+    first: float
+    last: float
+    evaluation: float | None
+    onset: int | None
+    steps: int
+    exception: str = ""
+
+    @property
+    def broke(self) -> bool:
+        """Whether it broke down, and did not only fail to learn."""
+        return self.kind in ("nonfinite", "diverged", "crashed")
+
+
+def read(path: Path, last_step: int) -> Outcome:
+    """The outcome of a trial from its run file.
+
+    Raises:
+        RunFileError: It cannot be read.
+    """
+    from neuraldbg.store.reader import load_record
+
+    return of(load_record(path), last_step)
+
+
+@np.errstate(all="ignore")
+def of(record: Record, last_step: int) -> Outcome:
+    """The outcome of a run up to a step."""
+    run = record.facts.run
+    view = _view(record, last_step)
+    trouble, path = view.trouble, view.path
+    crashed = run.finished == "exception" and run.steps <= last_step + 1
+    kind = "crashed" if crashed and trouble.kind != "nonfinite" else trouble.kind
+    broke = kind in ("nonfinite", "diverged", "crashed")
+    return Outcome(
+        kind=kind,
+        level=1.0 if broke else trouble.level,
+        learnt=0.0 if broke else _learnt(view),
+        first=path.first,
+        last=path.last if kind != "nonfinite" else math.nan,
+        evaluation=_evaluation(view),
+        onset=run.steps - 1 if kind == "crashed" else trouble.step,
+        steps=min(run.steps, last_step + 1),
+        exception=str(run.notes.get(N_EXCEPTION) or "") if crashed else "",
+    )
+
+
+def _view(record: Record, last_step: int) -> View:
+    channels = {c: s.between(0, last_step) for c, s in record.channels.items()}
+    part = replace(record, channels=channels)
+    return View(part, extract(part))
+
+
+def _learnt(view: View) -> float:
+    gain = view.path.gain
+    share = view.path.fall if gain is None else gain
+    return float(np.clip(share, 0.0, 1.0)) if math.isfinite(share) else 0.0
+
+
+def _evaluation(view: View) -> float | None:
+    from neuraldbg.core import metrics as m
+    from neuraldbg.core.facts import Kind
+
+    series = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
+    return float(series.values[-1]) if len(series) else None

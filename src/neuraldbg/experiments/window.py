@@ -1,0 +1,40 @@
+"""How far a trial must go: shortly past the step at which the symptom showed."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from neuraldbg.core import metrics as m
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Record
+from neuraldbg.experiments.outcome import of
+
+# A rate a tenth as large may only put a breakdown off; so many times the steps show it.
+LATER: Final = 3
+MARGIN: Final = 50  # steps past the onset at least
+LEAST: Final = 20  # steps below which nothing can be said about learning
+NEVER: Final = 10**9  # where what counts comes after the last step
+START: Final = 6.0  # seconds to import torch and the script's libraries, until measured
+TRIALS: Final = 4  # trials that a budget should allow at the least
+
+
+def last_step(record: Record, budget: float) -> int:
+    """The step after which trials of this run end.
+
+    Args:
+        record: The run.
+        budget: Seconds for all trials together.
+    """
+    steps = max(record.facts.run.steps, 1)
+    whole = of(record, steps)
+    wanted = steps - 1
+    if whole.broke and whole.onset is not None:
+        wanted = max(LATER * whole.onset, whole.onset + MARGIN)
+        if whole.kind != "crashed":
+            wanted = min(wanted, steps - 1)
+    pace = record.series(Kind.RUN, "", m.R_SECONDS).median()
+    if math.isfinite(pace) and pace > 0:
+        affordable = int((budget / TRIALS - START) / pace)
+        wanted = min(wanted, max(affordable, LEAST))
+    return max(wanted, 1)

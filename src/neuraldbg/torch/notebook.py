@@ -1,0 +1,98 @@
+"""Trials inside this process, for training that is a function: `diagnosis.verify(train)`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuraldbg.config import DEFAULT_BUDGET
+from neuraldbg.errors import RunFileError
+from neuraldbg.experiments import outcome
+from neuraldbg.experiments.interventions import Intervention
+from neuraldbg.experiments.outcome import Outcome
+from neuraldbg.experiments.runner import Result
+from neuraldbg.experiments.seeding import STRIDE
+from neuraldbg.experiments.spec import Status
+from neuraldbg.torch import attach, boundaries
+from neuraldbg.torch.interventions import Action, Context, make
+from neuraldbg.torch.interventions.patching import restore
+
+
+class _EnoughError(BaseException):
+    """Ends a training function once the window is over; not for `except Exception`."""
+
+
+class Bench:
+    """Runs a training function again and again, with one thing changed.
+
+    Args:
+        train: Builds its model, optimizer and data, and trains; takes nothing.
+        stop: The step after which a trial ends.
+        seconds: Budget for all trials.
+    """
+
+    def __init__(self, train: Callable[[], object], stop: int, seconds: float) -> None:
+        self._train = train
+        self._stop = stop
+        self._ends = time.monotonic() + seconds
+        self._longest = 0.0
+
+    @property
+    def affords(self) -> bool:
+        """Whether another trial is likely to end in time."""
+        return self._ends - time.monotonic() > 0.9 * self._longest
+
+    def trial(
+        self, intervention: Intervention | None, seed: int, context: dict[str, Any] | None = None
+    ) -> Result:
+        """Call the function once, observed, and put everything back."""
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="neuraldbg-") as folder:
+            path = Path(folder) / "trial.ndbg"
+            status, said = self._call(path, intervention, seed, context or {})
+            seconds = time.monotonic() - begun
+            self._longest = max(self._longest, seconds)
+            return Result(self._read(path), status, seconds, said, cut=False)
+
+    def _call(
+        self, path: Path, intervention: Intervention | None, seed: int, context: dict[str, Any]
+    ) -> tuple[Status, str]:
+        session = attach.start(path, DEFAULT_BUDGET, False, ["notebook"])  # noqa: FBT003
+        session.each_step(self._step)
+        action: Action | None = None
+        error: Exception | None = None
+        eager = intervention is not None and intervention.eager
+        stance = torch.compiler.set_stance("force_eager" if eager else "default")
+        torch.manual_seed(seed * STRIDE)
+        try:
+            if intervention is not None:
+                action = make(intervention.name, Context.of(context))
+                boundaries.listen(action)
+                action.begin()
+            with stance:
+                self._train()
+        except _EnoughError:
+            pass
+        except Exception as failed:  # a failing training is what is under test
+            error = failed
+        finally:
+            if action is not None:
+                boundaries.ignore(action)
+            restore()
+            session.finish("ok" if error is None else "exception", error)
+        return Status(action.applied if action is not None else 0), str(error or "")
+
+    def _step(self, step: int, loss: float) -> None:
+        if step >= self._stop:
+            raise _EnoughError
+
+    def _read(self, path: Path) -> Outcome | None:
+        try:
+            return outcome.read(path, self._stop)
+        except RunFileError:
+            return None

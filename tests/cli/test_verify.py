@@ -1,0 +1,162 @@
+"""`neuraldbg verify` on real scripts: what they do besides training must not matter."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .programs import OURS, RUN, Ended, call, end, start
+
+VERIFY = [*OURS, "verify", "last", "--yes", "--seeds", "1"]
+
+# Gradients are never zeroed, and the rate is such that this never learns.
+BUSY = """
+import sys
+from pathlib import Path
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def main(rate, steps):
+    {seed}
+    scale = float(Path("data/scale.txt").read_text())
+    x = torch.randn(256, 4) * scale
+    y = x @ torch.tensor([[1.0], [-2.0], [0.5], [1.5]])
+    model = torch.nn.Linear(4, 1)
+    {compile}
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True, num_workers={workers})
+    step = 0
+    while step < steps:
+        for a, b in loader:
+            loss = torch.nn.functional.mse_loss(model(a), b)
+            loss.backward()
+            optimizer.step()
+            step += 1
+            {each}
+    torch.save(model.state_dict(), "model.pt")
+    torch.save(model.state_dict(), Path(sys.argv[3]) / "model.pt")
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def project(folder: Path, **changes: Any) -> None:
+    """A small project: a script and its data."""
+    (folder / "data").mkdir()
+    (folder / "data" / "scale.txt").write_text("1.0")
+    (folder / "outside").mkdir()
+    plain = {"seed": "torch.manual_seed(0)", "compile": "", "workers": 0, "each": "pass"}
+    (folder / "train.py").write_text(BUSY.format(**{**plain, **changes}))
+
+
+def record(folder: Path) -> Ended:
+    """Record the failing run."""
+    return call([*RUN, "--quiet", "train.py", "0.2", "160", str(folder / "outside")], folder)
+
+
+def experiments(ended: Ended) -> dict[str, dict[str, Any]]:
+    """The experiments by cause."""
+    assert ended.code == 0, ended.notices + ended.err
+    found = json.loads(ended.out)["hypotheses"]
+    return {h["cause"]: h["experiment"] for h in found if h["experiment"]}
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    """Every file of the user."""
+    files = (p for p in folder.rglob("*") if p.is_file() and ".neuraldbg" not in p.parts)
+    return {str(p): p.read_bytes() for p in files}
+
+
+def test_arguments_files_checkpoints_workers_and_much_output(tmp_path: Path) -> None:
+    project(tmp_path, workers=2, each="print('x' * 1000, file=sys.stderr); print('y' * 5000)")
+    record(tmp_path)
+    before = state(tmp_path)
+    ended = call([*VERIFY, "--json", "--budget", "100"], tmp_path)
+    result = experiments(ended)["missing_zero_grad"]
+    assert result["result"] == "confirmed"
+    assert result["reproduced"]
+    assert result["intervention"] == "zero_grad"
+    assert "gradients set to None" in result["text"]
+    assert state(tmp_path) == before
+    # It is kept with the run, and put into every later report.
+    later = call([*OURS, "explain", "last"], tmp_path)
+    assert "CONFIRMED, this cause is necessary" in later.out
+
+
+def test_a_compiled_script_without_seeds(tmp_path: Path) -> None:
+    project(tmp_path, seed="pass", compile="model = torch.compile(model, backend='aot_eager')")
+    record(tmp_path)
+    ended = call([*VERIFY, "--json", "--budget", "100"], tmp_path)
+    assert experiments(ended)["missing_zero_grad"]["result"] == "confirmed"
+
+
+def test_a_script_that_crashes(tmp_path: Path) -> None:
+    crash = "assert loss.isfinite(), 'the loss is not finite'"
+    project(tmp_path, each=crash)
+    script = tmp_path / "train.py"
+    script.write_text(
+        script.read_text().replace("loss.backward()", "optimizer.zero_grad(); loss.backward()")
+    )
+    words = ["train.py", "30.0", "400", str(tmp_path / "outside")]
+    assert call([*RUN, "--quiet", *words], tmp_path).code == 1
+    ended = call([*VERIFY, "--json", "--budget", "100"], tmp_path)
+    assert experiments(ended)["lr_too_high"]["result"] == "confirmed"
+
+
+def test_a_changed_script_does_not_reproduce(tmp_path: Path) -> None:
+    project(tmp_path)
+    record(tmp_path)
+    script = tmp_path / "train.py"
+    repaired = script.read_text().replace(
+        "loss.backward()", "optimizer.zero_grad(); loss.backward()"
+    )
+    script.write_text(repaired)
+    ended = call([*VERIFY, "--json", "--budget", "60"], tmp_path)
+    assert experiments(ended) == {}
+    assert "did not reproduce" in ended.notices
+    assert "the script was changed after the run was recorded" in ended.notices
+
+
+def test_longer_than_the_budget_and_interrupted(tmp_path: Path) -> None:
+    project(tmp_path, each="import time; time.sleep(0.02)")
+    record(tmp_path)
+    short = call([*VERIFY, "--json", "--budget", "3"], tmp_path)
+    assert experiments(short) == {} or set(experiments(short)) == {"missing_zero_grad"}
+    process = start([*VERIFY, "--json", "--budget", "100"], tmp_path)
+    assert process.stderr is not None
+    assert "running it unchanged" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    ended = end(process)
+    assert ended.code == 0
+    assert "interrupted; what was done so far is kept" in ended.notices
+
+
+def test_the_plan_and_the_question(tmp_path: Path) -> None:
+    project(tmp_path)
+    record(tmp_path)
+    plan = call([*OURS, "verify", "last", "--dry-run"], tmp_path)
+    assert plan.code == 0
+    assert "To test   missing_zero_grad" in plan.out
+    assert "side effects:" in plan.out
+    asked = call([*OURS, "verify", "last"], tmp_path)
+    assert asked.code == 2
+    assert "pass --yes" in asked.notices
+    (tmp_path / "train.py").unlink()
+    gone = call(VERIFY, tmp_path)
+    assert gone.code == 2
+    assert "is not there any more" in gone.notices
+
+
+@pytest.mark.parametrize("words", [["-m", "pkg.train"]])
+def test_a_module(tmp_path: Path, words: list[str]) -> None:
+    project(tmp_path)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "train.py").rename(tmp_path / "pkg" / "train.py")
+    call([*RUN, "--quiet", *words, "0.2", "160", str(tmp_path / "outside")], tmp_path)
+    ended = call([*VERIFY, "--json", "--budget", "100"], tmp_path)
+    assert experiments(ended)["missing_zero_grad"]["result"] == "confirmed"

@@ -1,0 +1,113 @@
+"""What paired trials are taken to say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuraldbg.experiments import judge
+from neuraldbg.experiments.interventions import interventions_for
+from neuraldbg.experiments.judge import Pair, Trials
+from neuraldbg.experiments.outcome import Outcome
+
+LR = interventions_for("lr_too_high")[0]
+
+
+def ran(learnt: float, kind: str = "none", level: float | None = None) -> Outcome:
+    """A run that learnt so much."""
+    broke = kind not in ("none", "not_learning")
+    severity = (1.0 if broke or learnt < 0.05 else 0.0) if level is None else level
+    return Outcome(kind, severity, learnt, 2.3, 2.3 * (1 - learnt), None, 4 if broke else None, 99)
+
+
+def tried(*pairs: tuple[Outcome, Outcome]) -> Trials:
+    """Trials with these outcomes, unchanged and changed."""
+    return Trials(LR, [Pair(*p) for p in pairs], applied=1)
+
+
+STUCK, SOUND, NAN = ran(0.01, "not_learning"), ran(0.9), ran(0.0, "nonfinite")
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "changed", "verdict"),
+    [
+        (STUCK, SOUND, "gone"),
+        (STUCK, STUCK, "stayed"),
+        (STUCK, ran(0.2), "gone"),  # by the measure that called it a failure
+        (STUCK, ran(0.12, "not_learning", 0.2), "unclear"),
+        (STUCK, NAN, "stayed"),
+        (NAN, SOUND, "gone"),
+        (NAN, NAN, "stayed"),
+        (NAN, ran(0.0, "not_learning"), "unclear"),  # finite, but it learns nothing either
+        (ran(0.6), ran(0.62), "stayed"),
+        (ran(0.6), ran(0.9), "gone"),
+        (SOUND, ran(0.0, "crashed"), "unclear"),
+        (ran(0.0, "crashed"), ran(0.0, "crashed"), "stayed"),
+    ],
+)
+def test_a_pair(unchanged: Outcome, changed: Outcome, verdict: str) -> None:
+    assert Pair(unchanged, changed).verdict == verdict
+
+
+def test_the_majority_of_seeds_decides() -> None:
+    assert tried((STUCK, SOUND), (STUCK, SOUND), (STUCK, STUCK)).result == "confirmed"
+    assert tried((STUCK, SOUND), (STUCK, STUCK), (STUCK, STUCK)).result == "refuted"
+    assert tried((STUCK, SOUND), (STUCK, STUCK)).result == "inconclusive"
+
+
+def test_what_could_not_be_applied_says_nothing() -> None:
+    assert Trials(LR, [], "it could not be applied: no step").result == "inconclusive"
+
+
+def test_a_cause_is_refuted_only_if_everything_was_tried() -> None:
+    no = tried((STUCK, STUCK))
+    idle = Trials(LR, [], "it could not be applied", idle=True)
+    late = Trials(LR, [], "the budget ended before it was tried")
+    assert judge.best([no, idle]) is no
+    assert judge.best([no, late]) is late
+    yes = tried((STUCK, SOUND))
+    assert judge.best([no, late, yes]) is yes
+    assert judge.best([]) is None
+
+
+def test_the_interval_is_students_t() -> None:
+    trials = tried((ran(0.0), ran(0.5)), (ran(0.0), ran(0.7)))
+    # n = 2: mean 0.6, standard error 0.1, t(1 degree, 97.5 %) = 12.71.
+    assert trials.interval == pytest.approx((0.6 - 1.271, 0.6 + 1.271), abs=1e-6)
+    assert tried((STUCK, SOUND)).interval is None
+
+
+@given(st.floats(0.01, 0.99), st.floats(0, 4))
+def test_belief_moves_the_right_way_and_back(confidence: float, by: float) -> None:
+    up = judge.updated(confidence, by)
+    assert up >= confidence - 1e-12
+    assert judge.updated(up, -by) == pytest.approx(confidence, abs=1e-3)
+
+
+def test_a_weaker_cure_counts_less() -> None:
+    strong, weak = tried((STUCK, SOUND)), tried((STUCK, ran(0.3)))
+    assert judge.shift(strong, strong.effect) > judge.shift(weak, strong.effect) > 0
+    assert judge.shift(tried((STUCK, STUCK)), 1.0) < 0
+
+
+def test_the_sentence_has_the_numbers() -> None:
+    text = judge.sentence(tried((STUCK, SOUND), (STUCK, SOUND)))
+    assert text == (
+        "with every learning rate multiplied by 0.1, the loss went from 2.3 to 0.23 (the failure "
+        "was gone in 2 of 2 seeds); unchanged, the loss went from 2.3 to 2.28"
+    )
+    assert "not finite from step 4 on" in judge.sentence(tried((NAN, SOUND)))
+
+
+def test_the_result_is_plain_data_that_survives_json() -> None:
+    from neuraldbg.report.json import encode
+
+    lost = Outcome("nonfinite", 1.0, 0.0, 2.3, math.nan, None, 4, 99)
+    data = judge.as_dict(tried((lost, SOUND)), reproduced=True)
+    assert '"nan"' in encode(data)
+    assert data["result"] == "confirmed"
+    assert data["necessary"]
+    assert judge.as_dict(tried((lost, SOUND)), reproduced=False)["result"] == "inconclusive"
