@@ -132,6 +132,15 @@ class View:
             out.setdefault(param.module, []).append(param)
         return out
 
+    @cached_property
+    def _roots(self) -> list[str]:
+        return [x.name for x in self.facts.modules if x.caller is None]
+
+    def root_of(self, module: str) -> str:
+        """The watched model that a module belongs to."""
+        own = [r for r in self._roots if not r or module == r or module.startswith(r + ".")]
+        return max(own, key=len, default="")
+
     def params_of(self, module: str) -> list[ParamFact]:
         """The parameters that a module owns itself."""
         return self._by_module.get(module, [])

@@ -45,7 +45,7 @@ def _unnormalized_input(view: View) -> Finding | None:
     found = [
         evidence(
             f"the largest feature of {name} has a scale of {scale:.3g}",
-            min(1.5 + 1.2 * math.log10(scale / LARGE_FEATURE), 4.0),
+            min(2.0 + 1.2 * math.log10(scale / LARGE_FEATURE), 4.5),
             where=name,
             step=0,
         )

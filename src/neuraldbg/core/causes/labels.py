@@ -37,11 +37,11 @@ def _unscaled_targets(view: View) -> Finding | None:
     found = [
         evidence(
             f"the targets have a scale of {scale:.3g}",
-            min(1.0 + 1.5 * math.log10(scale / 20), 4.5),
+            min(1.8 + 1.5 * math.log10(scale / 20), 4.5),
             where="target",
             step=0,
         ),
-        view.fails(2.5, 3.0),
+        view.fails(2.5, 2.5),
     ]
     return Finding(tuple(found), (), 0, f"The targets have a scale of {scale:.3g}.")
 
@@ -111,6 +111,9 @@ def _label_noise(view: View) -> Finding | None:
     repair="Check the targets: a wrong dtype or a wrong column makes them constant.",
 )
 def _degenerate_targets(view: View) -> Finding | None:
+    # Of several losses in turn (as in a GAN) or in a sum, one target says nothing of the rest.
+    if len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1):
+        return None
     std = view.batch("target", m.B_STD).finite()
     distinct = view.batch("target", m.B_DISTINCT).finite()
     low, high = view.batch("target", m.B_LOW).finite(), view.batch("target", m.B_HIGH).finite()

@@ -52,7 +52,7 @@ JUMP = 1.5
     "missing_zero_grad nonfinite_input nonfinite_operation half_precision_underflow "
     "half_precision_overflow excessive_momentum unstable_attention "
     "exploding_recurrence bad_bias_init outlier_batch wrong_update_sign "
-    "unshuffled_data",
+    "unshuffled_data lr_schedule optimizer_misconfigured outlier_batch",
 )
 def _lr_too_high(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):
@@ -186,7 +186,7 @@ def _lr_too_low(view: View) -> Finding | None:
 @cause(
     "lr_schedule",
     "The schedule kills, raises or mistimes the learning rate.",
-    explains="plateau not_learning frozen tiny_updates diverged",
+    explains="plateau not_learning frozen tiny_updates diverged nonfinite huge_updates spiking",
     chain=(
         "the scheduler changes the rate at the wrong time or too often",
         "the rate is gone before the model has learnt",
@@ -213,7 +213,7 @@ def _lr_schedule(view: View) -> Finding | None:
     found += _mistimed(view, len(lr))
     grown = float(lr.values[-1] / max(lr.values[0], 1e-30))
     if grown > 10 and view.trouble.kind in ("diverged", "nonfinite"):
-        found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 4.0))
+        found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 6.0))
     if not found:
         return None
     found.append(view.fails(1.0, 1.0))

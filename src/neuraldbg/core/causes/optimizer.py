@@ -157,7 +157,7 @@ def _optimizer_misconfigured(view: View) -> Finding | None:
                 )
             )
     if view.adaptive and (beta2 < 0.5 or beta2 > 0.99999):
-        found.append(evidence(f"beta2 {beta2:g} is far from sound", 3.0))
+        found.append(evidence(f"beta2 {beta2:g} is far from sound (0.9 to 0.9999)", 5.0))
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))

@@ -181,6 +181,21 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
     return bool(view.layers) and parent != ""
 
 
+def _many_scores(fact: LossFact) -> bool:
+    """Whether each of several scores of a sample is compared with one and the same integer."""
+    made, target = fact.prediction, fact.target
+    if made is None or target is None or not target.integral or target.distinct is None:
+        return False
+    rows = made.shape[0] if made.shape else 1
+    return (
+        len(made.shape) >= 2
+        and made.shape[-1] >= 2
+        and 3 <= target.distinct <= min(200, rows * 2)
+        and (target.low or 0) >= 0
+        and (target.high or 0) < 2 * made.shape[-1]
+    )
+
+
 @cause(
     "wrong_loss",
     "The loss does not fit the task.",
@@ -229,6 +244,9 @@ def _wrong_loss(view: View) -> Finding | None:
         found.append(evidence(f"a squared error is taken on {target.distinct} class indices", 4.0))
     elif one_hot:
         found.append(evidence("a squared error is taken on one-hot classes", 2.5))
+    elif _many_scores(fact):
+        text = f"a {fact.kind} compares {fact.prediction.shape[-1]} scores with whole numbers, {target.distinct} different ones: class indices"
+        found.append(evidence(text, 4.0))
     if not found:
         return None
     found.append(view.fails(2.0, 3.0))
