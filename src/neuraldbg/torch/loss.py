@@ -8,6 +8,7 @@ from typing import Final
 from torch import Tensor
 
 from neuraldbg.core.facts import LossFact, TensorFact
+from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
 from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
@@ -16,7 +17,6 @@ NODES: Final = 64  # autograd nodes read from the loss inwards
 SCALARS: Final = 8  # of these, how many may only scale and add up the loss
 GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
-L1: Final = (["Mean", "Abs", "Sub"], ["Sum", "Abs", "Sub"])  # torch has no operation for it
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 RESHAPING: Final = frozenset(
@@ -33,24 +33,28 @@ def leaves(root: Node) -> list[Tensor]:
     return [n.variable for n in walk(root, GRAPH) if hasattr(n, "variable")]
 
 
-def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFact:
+def read_loss(
+    loss: Tensor, index: int, prediction: TensorFact | None, output: Tensor | None = None
+) -> LossFact:
     """Everything that can be said about a loss before its backward pass.
 
     Args:
         loss: The tensor that backward starts from.
         index: Which optimizer it belongs to.
         prediction: The model's output as last seen, if it was.
+        output: That output itself, if it still exists.
     """
     root = loss.grad_fn
     if root is None:
         return LossFact(index=index, kind="constant", prediction=prediction)
     nodes = list(walk(root, NODES))
     core = next((n for n in nodes if label(n) in FUSED), None)
-    target = None if core is None else saved(core, "target")
+    written = by_hand(root, output) if core is None else None
+    target = target_of(loss, output)
     return LossFact(
         index=index,
         ops=tuple(label(n) for n in nodes),
-        kind=_kind(nodes, core),
+        kind=_kind(nodes, core) if written is None else written.kind,
         reduction=_reduction(nodes, core),
         prediction=prediction or _saved_prediction(core),
         target=None if target is None else tensor_fact(target),
@@ -61,14 +65,15 @@ def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFa
     )
 
 
-def target_of(loss: Tensor) -> Tensor | None:
-    """The target tensor, where the loss function kept it."""
+def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:
+    """The target tensor, where the loss function kept it or the model's output tells it."""
     if loss.grad_fn is None:
         return None
     for node in walk(loss.grad_fn, NODES):
         if label(node) in FUSED:
             return saved(node, "target")
-    return None
+    written = by_hand(loss.grad_fn, output)
+    return None if written is None else written.target
 
 
 def _kind(nodes: list[Node], core: Node | None) -> str:
@@ -77,8 +82,7 @@ def _kind(nodes: list[Node], core: Node | None) -> str:
         whole = (n for n in nodes[:SCALARS] if label(n) == "CompiledFunction")
         if any(shape(n) in ((), (1,)) for n in whole):
             return "compiled"
-        l1 = any(_chain(n, 3) in L1 for n in nodes[:SCALARS])
-        return "l1" if l1 else "custom"
+        return "custom"
     kind = FUSED[label(core)]
     above = [name for name in _chain(core, 8)[1:] if name not in RESHAPING]
     return "cross_entropy" if kind == "nll" and above[:1] == ["LogSoftmax"] else kind

@@ -46,8 +46,10 @@ def _unstable_attention(view: View) -> Finding | None:
         ),
         view.fails(2.5, 4.0),
     ]
+    others = sorted(grown, key=lambda g: -g[2])
+    names = tuple(n for n, _, top in others if top > peak / 10)
     return Finding(
-        tuple(found), (name,), 0, f"The attention logits of {name} grow to about {peak:.3g}."
+        tuple(found), names, 0, f"The attention logits of {name} grow to about {peak:.3g}."
     )
 
 

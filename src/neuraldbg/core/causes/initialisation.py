@@ -78,7 +78,7 @@ def _init_too_large(view: View) -> Finding | None:
                 )
             )
         else:
-            found.append(evidence(f"the first loss {first:.3g} is sound", -1.5))
+            found.append(evidence(f"the first loss {first:.3g} is sound", -2.5))
     elif not math.isfinite(first) and len(view.path.series):
         found.append(evidence("the very first loss is not finite", 2.0, step=0))
     growth = _growth(view)
@@ -154,7 +154,7 @@ def _init_too_small(view: View) -> Finding | None:
             where=name,
             step=0,
         ),
-        view.fails(2.5, 5.0),
+        view.fails(2.5, 2.5),
     ]
     return Finding(
         tuple(found),
@@ -302,7 +302,7 @@ def _one_far_bias(view: View) -> Finding | None:
             where=param.name,
             step=0,
         ),
-        view.fails(2.0, 3.0),
+        view.fails(2.0, 1.5),
     ]
     return Finding(
         tuple(found), (param.module, param.name), 0, f"{param.name} starts at {top:.3g}."

@@ -12,6 +12,8 @@ from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
+# Nothing to learn leaves the loss at its level, up to what can be memorised.
+STUCK = 0.6
 
 
 @cause(
@@ -75,6 +77,7 @@ def _label_noise(view: View) -> Finding | None:
     agree = float(np.median(cosines))
     found = [
         view.fails(2.5, 5.0),
+        evidence("something is being learnt", -2.0 if view.trouble.level < STUCK else 0.0),
         evidence(f"updates are sound ({typical:.2g} of the weights)", 0.7),
         evidence(
             f"gradients of successive batches hardly agree (cosine {agree:.2f})",

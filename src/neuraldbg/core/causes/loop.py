@@ -10,7 +10,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.nonfinite import first_nonfinite
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.facts import Kind, LossFact, ParamFact
 from neuraldbg.core.view import View
 
 # Gradients left over in this share of the looks are no accident of one step.
@@ -118,7 +118,9 @@ def _params_not_optimized(view: View) -> Finding | None:
     stale = sum(o.foreign for o in view.facts.optimizers)
     names = modules_of(hidden or missing)
     text = f"{len(missing)} parameters ({share:.0%} of those that the loss reaches) are in no optimizer"
-    found = [evidence(text, 6.0 if share > 0.99 else 2.5, where=names[0], step=0, share=share)]
+    found = [
+        evidence(text, 6.0 if share > 0.99 else 2.5 + share, where=names[0], step=0, share=share)
+    ]
     if hidden:
         found.append(
             evidence(
@@ -320,15 +322,10 @@ def _wrong_update_sign(view: View) -> Finding | None:
                 f"the optimizer has maximize=True, and the loss is an error ({fact.kind})", 7.0
             )
         )
-    negated = (
-        fact is not None
-        and fact.kind in ERRORS
-        and ("Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1]))
-    )
-    if negated and view.path.last < 0:
+    if fact is not None and view.path.last < 0 and _negated(fact):
         found.append(evidence("the loss is the negative of an error and falls below zero", 7.0))
     elif not found and _plunges(view):
-        text = f"the loss falls below zero without bound, ever faster, to {view.path.last:.3g}"
+        text = f"the loss falls below zero without bound, to {view.path.last:.3g}"
         found.append(evidence(text, 5.0))
     return Finding(tuple(found), first_step=0) if found else None
 
@@ -339,11 +336,22 @@ ERRORS = frozenset({"cross_entropy", "nll", "mse", "l1", "smooth_l1", "bce", "bc
 PLUNGE = 30.0
 
 
+def _negated(fact: LossFact) -> bool:
+    """Whether a loss below zero is an error with the wrong sign.
+
+    A binary cross-entropy is below zero for targets outside of 0 to 1 as well.
+    """
+    turned = "Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1])
+    return fact.kind in ERRORS and (turned or not fact.kind.startswith("bce"))
+
+
 def _plunges(view: View) -> bool:
-    """Whether the loss falls below zero without bound, faster at the end than before."""
+    """Whether the loss falls below zero without bound: ever faster, or out of all proportion."""
     values = view.path.series.finite().values
     if len(values) < 20 or not view.path.last < -PLUNGE * max(abs(view.path.first), 1e-3):
         return False
+    if view.path.last < -(PLUNGE**2) * max(abs(view.path.first), 1e-3):
+        return True
     middle = float(np.median(values[len(values) // 2 - 2 : len(values) // 2 + 3]))
     return view.path.last - middle < 2 * (middle - view.path.first)
 

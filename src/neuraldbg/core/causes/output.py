@@ -249,5 +249,5 @@ def _wrong_loss(view: View) -> Finding | None:
         found.append(evidence(text, 4.0))
     if not found:
         return None
-    found.append(view.fails(2.0, 3.0))
+    found.append(view.fails(2.0, 1.5 if _many_scores(fact) else 3.0))
     return Finding(tuple(found), (), 0, f"A {fact.kind} loss is used for classes.")

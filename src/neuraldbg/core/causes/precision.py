@@ -50,9 +50,10 @@ def _half_precision_overflow(view: View) -> Finding | None:
 
 
 def _overflows(view: View, name: str) -> bool:
-    """Whether a module made a non-finite value out of finite ones at its first look."""
+    """Whether a module made a non-finite value at its first look, and received none."""
     out, into = (view.module(name, k).values[:1] for k in (m.ACT_NONFINITE, m.IN_NONFINITE))
-    return bool(len(out) and len(into) and out[0] > 0 and into[0] == 0)
+    given = [s.values[:1].sum() for n, s in view.record.each(Kind.BATCH, m.B_NONFINITE)]
+    return bool(len(out) and out[0] > 0 and not into.sum() > 0 and not sum(given) > 0)
 
 
 def _half(view: View) -> bool:
