@@ -200,7 +200,7 @@ def test_biases_near_zero_are_not_blamed_for_dead_units() -> None:
 
 
 def test_biases_of_both_signs_are_no_shift() -> None:
-    draft = far_bias().change_param("fc1.bias", init_mean=-2.5, init_absmax=30.0)
+    draft = far_bias().change_param("fc1.bias", init_mean=-2.5, init_absmax=30.0, init_rms=16.0)
     assert "bad_bias_init" not in accused(draft)
 
 

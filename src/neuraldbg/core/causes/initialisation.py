@@ -289,7 +289,9 @@ def _one_far_bias(view: View) -> Finding | None:
     far = [
         p
         for p in view.facts.params
-        if p.name.endswith("bias") and len(p.shape) == 1 and (p.init_absmax or 0.0) > BIAS_ALONE
+        if p.name.endswith("bias")
+        and len(p.shape) == 1
+        and (p.init_absmax or 0.0) > max(BIAS_ALONE, 2 * (p.init_rms or 0.0))
     ]
     if not far:
         return None

@@ -43,7 +43,7 @@ def _unscaled_targets(view: View) -> Finding | None:
             where="target",
             step=0,
         ),
-        view.fails(2.5, 2.5),
+        view.fails(2.5, 3.5),
     ]
     return Finding(tuple(found), (), 0, f"The targets have a scale of {scale:.3g}.")
 

@@ -206,7 +206,7 @@ def _constant(view: View) -> Finding | None:
     quiet = [x.name for x in view.facts.modules if x.config.get("no_grad_calls") and x.name]
     last = [x.name for x in view.layers[-1:]]
     text = "the loss depends on no parameter: the graph is cut between the model and the loss"
-    found = (evidence(text, 8.0, where=(quiet or last or [None])[0], step=0),)
+    found = (evidence(text, 8.0, where=next(iter(quiet or last), None), step=0),)
     return Finding(found, tuple(quiet or last), 0, text[0].upper() + text[1:] + ".")
 
 
@@ -333,7 +333,7 @@ def _wrong_update_sign(view: View) -> Finding | None:
 # Kinds of loss that are zero at best: to make one larger is never meant.
 ERRORS = frozenset({"cross_entropy", "nll", "mse", "l1", "smooth_l1", "bce", "bce_with_logits"})
 # A loss this many times its first size below zero: densities and bounds end far earlier.
-PLUNGE = 30.0
+PLUNGE = 300.0
 
 
 def _negated(fact: LossFact) -> bool:

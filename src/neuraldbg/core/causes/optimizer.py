@@ -83,7 +83,7 @@ def _excessive_momentum(view: View) -> Finding | None:
         evidence(
             f"momentum {momentum:g} averages over {1 / max(1 - momentum, 1e-9):.0f} steps", weight
         ),
-        view.fails(2.0, 2.5),
+        view.fails(2.0, 3.5),
     ]
     return Finding(tuple(found), (), 0, f"Momentum {momentum:g} overshoots.")
 

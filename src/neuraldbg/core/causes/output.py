@@ -245,7 +245,7 @@ def _wrong_loss(view: View) -> Finding | None:
     elif one_hot:
         found.append(evidence("a squared error is taken on one-hot classes", 2.5))
     elif _many_scores(fact):
-        text = f"a {fact.kind} compares {fact.prediction.shape[-1]} scores with whole numbers, {target.distinct} different ones: class indices"
+        text = f"a {fact.kind} compares several scores with the same one of {target.distinct} whole numbers: class indices"
         found.append(evidence(text, 4.0))
     if not found:
         return None
