@@ -284,6 +284,14 @@ def _bad_bias_init(view: View) -> Finding | None:
     )
 
 
+def _spread_of(param: ParamFact) -> float:
+    """Largest entry over root mean square from which one entry stands out among so many.
+
+    It is the root of their number if all others are zero; 1.7 if they are uniform.
+    """
+    return 1.3 if param.numel <= 8 else 2.0
+
+
 def _one_far_bias(view: View) -> Finding | None:
     """A single entry of a bias that outweighs everything else that the layer gives."""
     far = [
@@ -291,7 +299,7 @@ def _one_far_bias(view: View) -> Finding | None:
         for p in view.facts.params
         if p.name.endswith("bias")
         and len(p.shape) == 1
-        and (p.init_absmax or 0.0) > max(BIAS_ALONE, 2 * (p.init_rms or 0.0))
+        and (p.init_absmax or 0.0) > max(BIAS_ALONE, _spread_of(p) * (p.init_rms or 0.0))
     ]
     if not far:
         return None

@@ -339,10 +339,11 @@ PLUNGE = 300.0
 def _negated(fact: LossFact) -> bool:
     """Whether a loss below zero is an error with the wrong sign.
 
-    A binary cross-entropy is below zero for targets outside of 0 to 1 as well.
+    A binary cross-entropy is below zero for targets outside of 0 to 1 as well, and `nll_loss` for
+    anything but log-probabilities.
     """
     turned = "Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1])
-    return fact.kind in ERRORS and (turned or not fact.kind.startswith("bce"))
+    return fact.kind in ERRORS and (turned or not fact.kind.startswith(("bce", "nll")))
 
 
 def _plunges(view: View) -> bool:
