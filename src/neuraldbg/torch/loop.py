@@ -214,6 +214,8 @@ class Watch(boundaries.Listener):
             self._settle_names()
             self.updates.backward_begins()
             self.losses.read(tensors[0])
+            # Here, and not at the optimizer's step, which may never come.
+            self.owned.note_flags(self.schedule.looks)
             self.notes |= facts.autocast()
 
     def _count(self, backwards: int) -> None:
@@ -256,8 +258,6 @@ class Watch(boundaries.Listener):
         self._settle_names()
         self.updates.before_step(index, optimizer, due=self.due)
         self._updating = True
-        if self.due:
-            self.owned.note_flags(self.schedule.looks)
 
     def _settle(self, index: int, *, closure: bool = False) -> None:
         value = self.losses.settle(index, self.step, closure=closure)
