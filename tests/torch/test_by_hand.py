@@ -80,3 +80,19 @@ def test_other_losses_are_not_taken_for_one(loss: Callable[[Tensor], Tensor]) ->
     assert value.grad_fn is not None
     assert by_hand(value.grad_fn, output) is None
     assert read_loss(value, 0, None, output).kind == "custom"
+
+
+def test_what_made_the_prediction_is_told() -> None:
+    output = scores(4, 1).relu()
+    assert read_loss(((output - NUMBERS) ** 2).mean(), 0, None, output).last_op == "Relu"
+    classes = scores(4, 3).softmax(-1)
+    hand = -(ONE_HOT * classes.log_softmax(-1)).sum(-1).mean()
+    assert read_loss(hand, 0, None, classes).last_op == "Softmax"
+
+
+def test_weights_of_classes_are_told() -> None:
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    assert read_loss(F.cross_entropy(scores(4, 3), LABELS, weight), 0, None).weighted
+    rare = F.binary_cross_entropy_with_logits(scores(4, 3), ONE_HOT, pos_weight=weight)
+    assert read_loss(rare, 0, None).weighted
+    assert not read_loss(F.cross_entropy(scores(4, 3), LABELS), 0, None).weighted

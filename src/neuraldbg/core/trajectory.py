@@ -98,7 +98,8 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     index = "0" if name == "loss" else name.removeprefix("loss.")
     fact = next((f for f in record.facts.losses if str(f.index) == index), None)
     factor = 1.0 if fact is None or not fact.parts else fact.parts[0].factor
-    if fact is None or fact.reduction == "sum" or len(fact.parts) > 1 or factor is None:
+    whole = fact is not None and not fact.weighted and len(fact.parts) <= 1
+    if fact is None or not whole or fact.reduction == "sum" or factor is None:
         return None
     level = _chance(fact, record)
     return level * factor if level is not None and factor > 0 else None

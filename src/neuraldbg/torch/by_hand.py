@@ -19,10 +19,11 @@ DEPTH: Final = 10
 
 
 class ByHand(NamedTuple):
-    """A loss that was recognised, and its target where it can be had."""
+    """A loss that was recognised, its target where it can be had, and what made the prediction."""
 
     kind: str
     target: Tensor | None
+    made: Node | None
 
 
 def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
@@ -38,11 +39,11 @@ def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
     name, inner = label(node), [n for n, _ in node.next_functions]
     below = label(inner[0]) if inner and inner[0] is not None else ""
     if name == "Abs" and below in ("Sub", "Rsub"):
-        return ByHand("l1", _subtracted(node, inner[0], prediction))
+        return ByHand("l1", _subtracted(node, inner[0], prediction), _first(inner[0]))
     squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
     squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
     if squared and below in ("Sub", "Rsub"):
-        return ByHand("mse", _subtracted(node, inner[0], prediction))
+        return ByHand("mse", _subtracted(node, inner[0], prediction), _first(inner[0]))
     return _cross_entropy(node, name, [n for n in inner if n is not None])
 
 
@@ -77,15 +78,23 @@ def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
     if name == "Mul":
         known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
         weights = next((t for t in known if not t.requires_grad and t.dim() >= 2), None)
-        return ByHand("cross_entropy", None if weights is None else weights.argmax(-1))
+        labels = None if weights is None else weights.argmax(-1)
+        return ByHand("cross_entropy", labels, _first(inner[0]))
     if name == "Gather":
         index = saved(node, "index")
-        return ByHand("cross_entropy", None if index is None else index.reshape(-1))
+        labels = None if index is None else index.reshape(-1)
+        return ByHand("cross_entropy", labels, _first(inner[0]))
     if name == "Index":
         chosen = getattr(node, "_saved_indices", None) or ()
         last = chosen[-1] if chosen else None
-        return ByHand("cross_entropy", last if isinstance(last, Tensor) else None)
+        labels = last if isinstance(last, Tensor) else None
+        return ByHand("cross_entropy", labels, _first(inner[0]))
     return None
+
+
+def _first(node: Node) -> Node | None:
+    """What an operation received."""
+    return next((n for n, _ in node.next_functions if n is not None), None)
 
 
 def _under(node: Node) -> str:

@@ -59,9 +59,11 @@ def read_loss(
         prediction=prediction or _saved_prediction(core),
         target=None if target is None else tensor_fact(target),
         broadcast=_broadcast(nodes),
-        last_op=_last_op(nodes, core),
+        last_op=_last_op(core if written is None else written.made, made=written is not None),
         parts=parts_of(root),
         batch=_batch(target, prediction),
+        weighted=core is not None
+        and any(saved(core, name) is not None for name in ("weight", "pos_weight")),
     )
 
 
@@ -113,17 +115,24 @@ def _saved_prediction(core: Node | None) -> TensorFact | None:
     return None if value is None else tensor_fact(value)
 
 
-def _last_op(nodes: list[Node], core: Node | None) -> str | None:
-    """The operation that made what the fused loss receives."""
+def _last_op(core: Node | None, *, made: bool) -> str | None:
+    """The operation that made what the loss receives.
+
+    Args:
+        core: The fused loss, or (`made`) the first node of the prediction itself.
+        made: Which of the two.
+    """
     if core is None:
         return None
     node = core
+    if made and label(node) not in (*RESHAPING, "LogSoftmax"):
+        return label(node)
     for _ in range(12):
         inner = [n for n, _ in node.next_functions if n is not None]
         if not inner:
             return None
         node = inner[0]
-        if label(node) == "LogSoftmax" and label(core).startswith("NllLoss"):
+        if label(node) == "LogSoftmax" and (made or label(core).startswith("NllLoss")):
             continue
         if label(node) not in RESHAPING:
             return label(node)

@@ -215,3 +215,9 @@ def test_healthy_labels_are_balanced_and_shuffled() -> None:
     majority = record.series("batch", "target", "majority")  # type: ignore[arg-type]
     assert majority.median() < 0.5
     assert BATCH >= 4
+
+
+def test_classes_that_are_weighted_already_are_no_fault() -> None:
+    draft = classifier().of_batch("target", majority=0.97, distinct=2.0).stays()
+    assert "class_imbalance" in accused(draft)
+    assert "class_imbalance" not in accused(draft.change_loss(weighted=True))
