@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from neuraldbg.core import plugins
+from neuraldbg.core.causes import Finding, all_causes
 from neuraldbg.core.detect import extract
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
 from neuraldbg.core.events import SemanticEvent
@@ -32,14 +35,19 @@ def diagnose(
         stored: Events kept in the run file (seen live, or before old readings were thinned).
         least: Confidence from which a hypothesis is told.
     """
-    events = merge(extract(record), stored)
-    view = View(record, events)
     gaps = list(record.facts.gaps)
 
-    def failed(cause: str, error: Exception) -> None:
-        gaps.append(Gap(f"cause {cause}", f"{type(error).__name__}: {error}"))
+    def failed(what: str) -> Callable[[str, Exception], None]:
+        def note(name: str, error: Exception) -> None:
+            gaps.append(Gap(f"{what} {name}", f"{type(error).__name__}: {error}"))
 
-    scored = _reportable(view, weigh_all(view, failed), least)
+        return note
+
+    events = merge(extract(record, failed("detector")), stored)
+    view = View(record, events)
+    scored = _reportable(view, weigh_all(view, failed("cause")), least)
+    for name, error in plugins.FAULTY.items():
+        failed("plug-in")(name, error)
     hypotheses = tuple(_hypothesis(view, s, least) for s in scored)
     return Diagnosis(
         facts=replace(record.facts, gaps=tuple(gaps)),
@@ -57,9 +65,20 @@ def _reportable(view: View, ranked: list[Scored], least: float) -> list[Scored]:
     """The hypotheses worth telling; of a run that broke down, at least the best guess."""
     told = [s for s in ranked if s.confidence >= least]
     told = told[:HYPOTHESES] if least == REPORTED else told
-    if not told and ranked and view.trouble.kind in ("nonfinite", "diverged"):
-        return ranked[:1]
+    if not told and view.trouble.kind in ("nonfinite", "diverged"):
+        return ranked[:1] or [_best_guess(view)]
     return told
+
+
+def _best_guess(view: View) -> Scored:
+    """The commonest cause of such a breakdown, where nothing speaks for any other."""
+    id = "nonfinite_operation" if view.trouble.kind == "nonfinite" else "lr_too_high"
+    first = next((e for e in view.events if e.after == "nonfinite"), None)
+    seen = Evidence(view.trouble.text, 0.0, "loss", view.trouble.step)
+    summary = f"What broke the run was not seen; {id} is the commonest cause of such a breakdown."
+    where = (first.where,) if first is not None else ()
+    finding = Finding((seen,), where, view.trouble.step, summary)
+    return Scored(all_causes()[id], finding, -math.inf, ())
 
 
 def merge(

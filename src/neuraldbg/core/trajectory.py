@@ -98,7 +98,8 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     index = "0" if name == "loss" else name.removeprefix("loss.")
     fact = next((f for f in record.facts.losses if str(f.index) == index), None)
     factor = 1.0 if fact is None or not fact.parts else fact.parts[0].factor
-    if fact is None or fact.reduction == "sum" or len(fact.parts) > 1 or factor is None:
+    whole = fact is not None and not fact.weighted and len(fact.parts) <= 1
+    if fact is None or not whole or fact.reduction == "sum" or factor is None:
         return None
     level = _chance(fact, record)
     return level * factor if level is not None and factor > 0 else None
@@ -115,11 +116,23 @@ def _chance(fact: LossFact, record: Record) -> float | None:
     if fact.kind in ("bce", "bce_with_logits"):
         p = target[m.B_MEAN]
         return -p * math.log(p) - (1 - p) * math.log(1 - p) if 0 < p < 1 else None
+    between = target[m.B_SAMPLE_STD] * math.hypot(target[m.B_MEAN], target[m.B_STD])
+    if not between > 0:
+        return None
     if fact.kind == "mse":
-        rms = math.hypot(target[m.B_MEAN], target[m.B_STD])
-        between = target[m.B_SAMPLE_STD] * rms
-        return between * between if between > 0 else None
-    return None
+        return between * between
+    if fact.kind == "l1":
+        return between * math.sqrt(2 / math.pi)
+    return _huber(between) if fact.kind == "smooth_l1" else None
+
+
+def _huber(spread: float) -> float:
+    """Mean Huber loss (delta 1) of a normal variable of that standard deviation."""
+    z = 1 / spread
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    beyond = math.erfc(z / math.sqrt(2)) / 2
+    inner = 0.5 * spread * spread * ((1 - 2 * beyond) - 2 * z * density)
+    return inner + 2 * spread * density - beyond
 
 
 def _pooled_entropy(record: Record) -> float | None:

@@ -68,6 +68,8 @@ ADAPTIVE: Final = frozenset(
 )
 # Learnt less than this share of the chance level: trouble begins; nothing learnt: full.
 LITTLE: Final = 0.15
+# Learnt this share of it: what is left may be the noise of the task.
+MOST: Final = 0.9
 # Without a chance level: the loss fell by less than this share.
 SMALL_FALL: Final = 0.10
 EARLY: Final = 10  # looks that count as early
@@ -129,6 +131,15 @@ class View:
         for param in self.facts.params:
             out.setdefault(param.module, []).append(param)
         return out
+
+    @cached_property
+    def _roots(self) -> list[str]:
+        return [x.name for x in self.facts.modules if x.caller is None]
+
+    def root_of(self, module: str) -> str:
+        """The watched model that a module belongs to."""
+        own = [r for r in self._roots if not r or module == r or module.startswith(r + ".")]
+        return max(own, key=len, default="")
 
     def params_of(self, module: str) -> list[ParamFact]:
         """The parameters that a module owns itself."""
@@ -244,15 +255,30 @@ class View:
         kind = "not_learning" if level > 0 else "none"
         return Trouble(level, kind, text, 0 if level > 0 else None)
 
+    @cached_property
+    def learnt(self) -> float:
+        """How much of what could be learnt was learnt: 0 no more than a trace, 1 nearly all.
+
+        Between the two lies the partial failure, and the task with noise of its own; there
+        the loss alone says little, and a cause must show itself otherwise.
+        """
+        if self.trouble.kind in ("nonfinite", "diverged"):
+            return 0.0
+        if len(self.path.series) < 5:
+            return 0.5
+        gain, least = self.path.gain, LITTLE
+        if gain is None:
+            gain, least = self.path.fall, SMALL_FALL
+        return float(np.clip((gain - least) / (MOST - least), 0.0, 1.0))
+
     def fails(self, weight: float = 2.0, against: float = 4.0) -> Evidence:
         """The run's failure as evidence for a cause that would make it fail.
 
         Args:
             weight: Support in nats if it clearly fails.
-            against: Opposition in nats if it learns well.
+            against: Opposition in nats if it learns all there is to learn.
         """
-        level = self.trouble.level
-        value = weight * level - against * (1.0 - level)
+        value = weight * self.trouble.level - against * self.learnt
         return Evidence(self.trouble.text, value, where="loss", step=self.trouble.step)
 
 

@@ -162,6 +162,8 @@ class Watch(Hearing):
             self._settle_names()
             self.updates.backward_begins()
             self.losses.read(tensors[0])
+            # Here, and not at the optimizer's step, which may never come.
+            self.owned.note_flags(self.schedule.looks)
             self.notes |= facts.autocast()
 
     def _count(self, backwards: int) -> None:
@@ -206,8 +208,6 @@ class Watch(Hearing):
         self._settle_names()
         self.updates.before_step(index, optimizer, due=self.due)
         self._updating = True
-        if self.due:
-            self.owned.note_flags(self.schedule.looks)
 
     def _settle(self, index: int, *, closure: bool = False) -> None:
         value = self.losses.settle(index, self.step, closure=closure)

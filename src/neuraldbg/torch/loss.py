@@ -8,6 +8,7 @@ from typing import Final
 from torch import Tensor
 
 from neuraldbg.core.facts import LossFact, TensorFact
+from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
 from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
@@ -16,7 +17,6 @@ NODES: Final = 64  # autograd nodes read from the loss inwards
 SCALARS: Final = 8  # of these, how many may only scale and add up the loss
 GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
-L1: Final = (["Mean", "Abs", "Sub"], ["Sum", "Abs", "Sub"])  # torch has no operation for it
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 RESHAPING: Final = frozenset(
@@ -33,42 +33,49 @@ def leaves(root: Node) -> list[Tensor]:
     return [n.variable for n in walk(root, GRAPH) if hasattr(n, "variable")]
 
 
-def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFact:
+def read_loss(
+    loss: Tensor, index: int, prediction: TensorFact | None, output: Tensor | None = None
+) -> LossFact:
     """Everything that can be said about a loss before its backward pass.
 
     Args:
         loss: The tensor that backward starts from.
         index: Which optimizer it belongs to.
         prediction: The model's output as last seen, if it was.
+        output: That output itself, if it still exists.
     """
     root = loss.grad_fn
     if root is None:
         return LossFact(index=index, kind="constant", prediction=prediction)
     nodes = list(walk(root, NODES))
     core = next((n for n in nodes if label(n) in FUSED), None)
-    target = None if core is None else saved(core, "target")
+    written = by_hand(root, output) if core is None else None
+    target = target_of(loss, output)
     return LossFact(
         index=index,
         ops=tuple(label(n) for n in nodes),
-        kind=_kind(nodes, core),
+        kind=_kind(nodes, core) if written is None else written.kind,
         reduction=_reduction(nodes, core),
         prediction=prediction or _saved_prediction(core),
         target=None if target is None else tensor_fact(target),
         broadcast=_broadcast(nodes),
-        last_op=_last_op(nodes, core),
+        last_op=_last_op(core if written is None else written.made, made=written is not None),
         parts=parts_of(root),
         batch=_batch(target, prediction),
+        weighted=core is not None
+        and any(saved(core, name) is not None for name in ("weight", "pos_weight")),
     )
 
 
-def target_of(loss: Tensor) -> Tensor | None:
-    """The target tensor, where the loss function kept it."""
+def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:
+    """The target tensor, where the loss function kept it or the model's output tells it."""
     if loss.grad_fn is None:
         return None
     for node in walk(loss.grad_fn, NODES):
         if label(node) in FUSED:
             return saved(node, "target")
-    return None
+    written = by_hand(loss.grad_fn, output)
+    return None if written is None else written.target
 
 
 def _kind(nodes: list[Node], core: Node | None) -> str:
@@ -77,8 +84,7 @@ def _kind(nodes: list[Node], core: Node | None) -> str:
         whole = (n for n in nodes[:SCALARS] if label(n) == "CompiledFunction")
         if any(shape(n) in ((), (1,)) for n in whole):
             return "compiled"
-        l1 = any(_chain(n, 3) in L1 for n in nodes[:SCALARS])
-        return "l1" if l1 else "custom"
+        return "custom"
     kind = FUSED[label(core)]
     above = [name for name in _chain(core, 8)[1:] if name not in RESHAPING]
     return "cross_entropy" if kind == "nll" and above[:1] == ["LogSoftmax"] else kind
@@ -109,17 +115,24 @@ def _saved_prediction(core: Node | None) -> TensorFact | None:
     return None if value is None else tensor_fact(value)
 
 
-def _last_op(nodes: list[Node], core: Node | None) -> str | None:
-    """The operation that made what the fused loss receives."""
+def _last_op(core: Node | None, *, made: bool) -> str | None:
+    """The operation that made what the loss receives.
+
+    Args:
+        core: The fused loss, or (`made`) the first node of the prediction itself.
+        made: Which of the two.
+    """
     if core is None:
         return None
     node = core
+    if made and label(node) not in (*RESHAPING, "LogSoftmax"):
+        return label(node)
     for _ in range(12):
         inner = [n for n, _ in node.next_functions if n is not None]
         if not inner:
             return None
         node = inner[0]
-        if label(node) == "LogSoftmax" and label(core).startswith("NllLoss"):
+        if label(node) == "LogSoftmax" and (made or label(core).startswith("NllLoss")):
             continue
         if label(node) not in RESHAPING:
             return label(node)

@@ -42,9 +42,13 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
                 n, None if factor is None else -factor if negative else factor, depth - 1
             )
     elif name == "Div" and shape(node) == () and _is_count(saved(node, "other")):
+        # A sum over its count is a mean; a mean that is divided again is scaled.
+        smaller = _scaled(node, name, factor)
         for part in _walk(inner[0], factor, depth - 1) if inner else ():
-            normalised = part.reduction == "sum"
-            yield replace(part, reduction="normalised_sum") if normalised else part
+            if part.reduction == "sum":
+                yield replace(part, reduction="normalised_sum")
+            else:
+                yield replace(part, factor=smaller)
     elif name in ("Mul", "Div", "Neg") and shape(node) == () and len(inner) == 1:
         yield from _walk(inner[0], _scaled(node, name, factor), depth - 1)
     else:

@@ -62,6 +62,7 @@ class LossSide:
         self._pending: LossFact | None = None
         self._reads = 0
         self._prediction: TensorFact | None = None
+        self._output: weakref.ref[Tensor] | None = None
         self._scaler: weakref.ref[Any] | None = None
         self._unscaled: list[tuple[weakref.ref[Tensor], Tensor]] = []
         self._late = Delayed()
@@ -73,6 +74,7 @@ class LossSide:
 
     def predicted(self, value: Tensor) -> None:
         """The model's output on a due step."""
+        self._output = weakref.ref(value)
         if self._reads < READS or (self._reads + 1) % SELDOM == 0:
             self._prediction = data.tensor_fact(value)
         for metric, number in data.prediction_numbers(value).items():
@@ -123,8 +125,9 @@ class LossSide:
         if self._reads > READS and self._reads % SELDOM:
             return
         loss = self._meant(loss)
-        self._pending = graph.read_loss(loss, 0, self._prediction)
-        target = graph.target_of(loss)
+        output = None if self._output is None else self._output()
+        self._pending = graph.read_loss(loss, 0, self._prediction, output)
+        target = graph.target_of(loss, output)
         if target is not None:
             self.batch("target", target)
         if loss.grad_fn is not None and (self._reads <= REACH_READS or self._reads > READS):

@@ -200,7 +200,7 @@ def test_biases_near_zero_are_not_blamed_for_dead_units() -> None:
 
 
 def test_biases_of_both_signs_are_no_shift() -> None:
-    draft = far_bias().change_param("fc1.bias", init_mean=-2.5, init_absmax=30.0)
+    draft = far_bias().change_param("fc1.bias", init_mean=-2.5, init_absmax=30.0, init_rms=16.0)
     assert "bad_bias_init" not in accused(draft)
 
 
@@ -233,3 +233,29 @@ def test_the_gain_of_a_weight_is_one_where_it_preserves_variance() -> None:
 )
 def test_the_gain_is_unknown_without_its_numbers(param: ParamFact) -> None:
     assert math.isnan(gain(param))
+
+
+def one_far(value: float = 40.0) -> Draft:
+    """One entry of the last bias far from any sound start."""
+    return (
+        classifier()
+        .stays(20.0)
+        .change_param("fc3.bias", init_absmax=value, init_mean=4.0, init_rms=12.6)
+    )
+
+
+def test_one_entry_of_a_bias_that_outweighs_the_rest_is_found() -> None:
+    best = convict(one_far(), "bad_bias_init", where="fc3")
+    assert "starts at 40" in texts(best)
+
+
+def test_a_prior_in_the_last_bias_is_sound() -> None:
+    assert "bad_bias_init" not in accused(one_far(6.0))
+
+
+def test_most_weights_with_equal_rows_at_the_start_are_a_fault_and_one_is_not() -> None:
+    draft = classifier().stays().change_param("fc[12].weight", row_spread=0.0)
+    assert convict(draft, "init_symmetric", where="fc1").evidence
+    assert "init_symmetric" not in accused(
+        classifier().stays().change_param("fc3.weight", row_spread=0.0)
+    )

@@ -65,7 +65,7 @@ def test_standardised_targets_are_not_blamed() -> None:
 
 
 def test_large_targets_that_the_run_learns_are_no_fault() -> None:
-    assert accused(unscaled(50.0).falls(2500.0, 1.0)) == []
+    assert accused(unscaled(50.0).falls(25.0, 1.0)) == []
 
 
 def test_class_indices_have_no_scale() -> None:
@@ -215,3 +215,9 @@ def test_healthy_labels_are_balanced_and_shuffled() -> None:
     majority = record.series("batch", "target", "majority")  # type: ignore[arg-type]
     assert majority.median() < 0.5
     assert BATCH >= 4
+
+
+def test_classes_that_are_weighted_already_are_no_fault() -> None:
+    draft = classifier().of_batch("target", majority=0.97, distinct=2.0).stays()
+    assert "class_imbalance" in accused(draft)
+    assert "class_imbalance" not in accused(draft.change_loss(weighted=True))

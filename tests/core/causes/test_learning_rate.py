@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from neuraldbg.core.engine import diagnose
+from neuraldbg.core.infer import REPORTED
+
 from ..records import EVERY, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
 
@@ -86,7 +89,9 @@ def test_one_layer_alone_with_large_updates_speaks_for_a_high_rate_only_weakly()
 
 def test_without_update_readings_no_rate_is_judged() -> None:
     draft = too_high().diverges().without("update_ratio")
-    assert "lr_too_high" not in accused(draft)
+    (guess,) = diagnose(draft.build()).hypotheses
+    assert guess.confidence == REPORTED
+    assert "was not seen" in guess.summary
 
 
 def test_gradients_that_are_left_over_are_a_better_explanation() -> None:
@@ -182,3 +187,23 @@ def test_a_rate_low_from_the_start_is_no_schedule_fault_and_a_collapsing_one_is_
 ):
     assert "lr_schedule" not in accused(too_low())
     assert blamed(collapsing(60).stays()).cause == "lr_schedule"
+
+
+# -- pace ------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_falls_at_an_even_pace_tells_a_rate_that_is_too_low() -> None:
+    draft = classifier().change_optimizer("SGD", lr=5e-4).of_param("*.weight", update_ratio=5e-4)
+    even = np.linspace(2.3, 2.1, draft.steps) + np.random.default_rng(0).normal(
+        0, 1e-3, draft.steps
+    )
+    best = convict(draft.loses(even), "lr_too_low")
+    assert "even pace" in texts(best)
+    settled = 2.1 + 0.2 * np.exp(-np.arange(draft.steps) / 10)
+    assert "lr_too_low" not in accused(draft.loses(settled))
+
+
+def test_a_loss_at_rest_speaks_against_a_rate_that_is_too_high() -> None:
+    rate = classifier().change_optimizer("Adam", lr=0.03).of_param("*.weight", update_ratio=0.2)
+    restless = confidence(rate.stays(2.2), "lr_too_high")
+    assert restless > confidence(rate.loses(np.full(rate.steps, 2.2)), "lr_too_high")

@@ -13,7 +13,7 @@ from neuraldbg.core.engine import diagnose
 from neuraldbg.core.facts import Kind, ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
-from .blame import accused, blamed, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 LOOKS = 50
 
@@ -287,3 +287,53 @@ def test_modules_are_listed_once_and_briefly() -> None:
     assert listed(("a",)) == "a"
     assert listed(("a", "b")) == "a and b"
     assert listed(("a", "b", "c")) == "a and 2 more"
+
+
+# -- seen in other ways ----------------------------------------------------------------------
+
+
+def test_a_loss_that_wants_no_gradient_is_cut_off_from_the_model() -> None:
+    draft = Draft(1).module("", "Net", leaf=False).layer("fc1", 4, 4)
+    draft.optimizer("SGD", lr=0.1)
+    draft.notes(exception="RuntimeError: element 0 of tensors does not require grad")
+    best = convict(draft, "broken_graph", where="fc1")
+    assert "depends on no parameter" in texts(best)
+
+
+def frozen_at(absmax: float) -> Draft:
+    """Two of three layers frozen; their largest weight is so many times the start's bound."""
+    draft = classifier().stays(1.2)
+    for layer, inputs in (("fc1", 20), ("fc2", 64)):
+        draft.change_param(f"{layer}.*", requires_grad=False, optimizer=None, reached=False)
+        bound = 1 / np.sqrt(inputs)
+        draft.change_param(f"{layer}.weight", init_absmax=absmax * bound)
+    return draft
+
+
+def test_weights_frozen_as_the_library_starts_them_were_never_trained() -> None:
+    best = convict(frozen_at(0.999), "frozen_params", where="fc1")
+    assert "never trained" in texts(best)
+    assert confidence(frozen_at(3.0), "frozen_params") < best.confidence
+
+
+def test_a_rate_of_ascent_is_told_by_the_optimizers_setting() -> None:
+    draft = classifier().stays().change_optimizer("SGD", lr=0.05, maximize=True)
+    assert "maximize=True" in texts(blamed(draft))
+
+
+def test_a_loss_of_ones_own_that_plunges_has_the_wrong_sign() -> None:
+    draft = classifier().change_loss(kind="custom", ops=("Mean", "Mul"))
+    assert blamed(draft.loses(-np.geomspace(1, 1e4, STEPS))).cause == "wrong_update_sign"
+    sunk = np.concatenate([-np.geomspace(1, 1e9, 20), np.full(STEPS - 20, -1e9)])
+    assert blamed(draft.loses(sunk)).cause == "wrong_update_sign"
+
+
+def test_an_error_below_zero_has_the_wrong_sign_and_a_likelihood_of_scores_has_not() -> None:
+    below = -np.geomspace(1, 50, STEPS)
+    assert blamed(classifier().loses(below)).cause == "wrong_update_sign"
+    assert "wrong_update_sign" not in accused(classifier().change_loss(kind="nll").loses(below))
+
+
+def test_a_scaler_that_skips_overflowing_steps_is_no_forgotten_step() -> None:
+    draft = never_stepped().notes(scaler=True).breaks(0)
+    assert "missing_optimizer_step" not in accused(draft)

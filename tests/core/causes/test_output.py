@@ -208,12 +208,19 @@ def test_a_squared_error_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(squared(ONE_HOT).falls(1.0, 0.05)) == []
 
 
+def test_targets_that_run_through_all_numbers_are_codes_of_classes() -> None:
+    codes = TensorFact((BATCH, 1), "float32", 0.0, 9.0, integral=True, distinct=10)
+    best = convict(squared(codes), "wrong_loss")
+    assert "0 to 9" in texts(best)
+    assert accused(squared(codes).falls(8.0, 0.1)) == []
+
+
 @pytest.mark.parametrize(
     "target",
     [
         TensorFact((BATCH, 1), "float32", -2.5, 2.5, integral=False, distinct=BATCH),
         TensorFact((BATCH,), "int64", 0.0, 5000.0, integral=True, distinct=900),
-        TensorFact((BATCH, 1), "float32", 0.0, 9.0, integral=True, distinct=10),
+        TensorFact((BATCH, 1), "float32", 0.0, 17.0, integral=True, distinct=10),
         TensorFact((BATCH,), "int64", 0.0, 1.0, integral=True, distinct=2),
     ],
 )

@@ -209,3 +209,10 @@ def test_two_clipping_faults_are_told_apart() -> None:
     norm, limit = np.full(draft.steps, 1e5), np.full(draft.steps, 1.0)
     draft.of_optimizer("0", clip_norm=norm, clip_limit=limit)
     assert blamed(draft).cause == "clip_before_unscale"
+
+
+def test_infinity_from_finite_input_in_float16_is_an_overflow() -> None:
+    draft = classifier().notes(autocast="float16").breaks(0)
+    draft.of_module("fc2", act_nonfinite=3.0, act_absmax=np.inf)
+    best = convict(draft, "half_precision_overflow", where="fc2", step=None)
+    assert "gives infinity from finite input" in texts(best)

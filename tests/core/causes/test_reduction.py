@@ -109,3 +109,13 @@ def test_without_a_loss_its_reduction_is_not_judged() -> None:
     draft = summed()
     draft.losses = []
     assert "loss_reduction_scale" not in accused(draft)
+
+
+def test_a_mean_that_is_divided_again_is_too_small() -> None:
+    parts = (LossPart("cross_entropy", "mean", 1 / 1024, BATCH),)
+    draft = classifier().change_loss(parts=parts).stays(2.3 / 1024)
+    draft.of_param("*.weight", update_ratio=1e-6)
+    best = convict(draft, "loss_reduction_scale")
+    assert "scaled by 0.000977" in texts(best)
+    adaptive = draft.change_optimizer("Adam", lr=1e-3)
+    assert "loss_reduction_scale" not in accused(adaptive)

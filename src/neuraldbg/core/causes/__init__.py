@@ -2,7 +2,8 @@
 
 A cause is a `Cause` registered by the decorator `cause`, whose function weighs the
 evidence in a `View`. Adding a file to this package adds its causes; other packages add
-theirs through the entry point group `neuraldbg.causes`.
+theirs through the entry point group `neuraldbg.causes`: importing what it names registers
+them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neuraldbg.core import plugins
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.view import View
 
@@ -116,6 +118,7 @@ def all_causes() -> dict[str, Cause]:
     """Every registered cause by id; imports the families on first use."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    plugins.load(plugins.CAUSES)
     return CAUSES
 
 

@@ -17,6 +17,8 @@ SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
 
 
 NARROW = 4
+# A tanh keeps the gradient's scale where it is not flat; a healthy layer is seldom flat.
+TANH_SOUND = 0.2
 
 
 def gradient_profile(view: View) -> list[tuple[str, float]]:
@@ -82,6 +84,11 @@ def _saturating_activation(view: View) -> Finding | None:
         found.append(
             evidence(f"{share:.0%} of the values of {name} are in its flat region", 1.5, where=name)
         )
+    if inner and not any(x.kind in ("Sigmoid", "Hardsigmoid") for x in inner):
+        top = max((f[1] for f in flat), default=math.nan)
+        if top < TANH_SOUND:
+            text = f"no tanh is flat for more than {top:.0%} of its values, and tanh passes the gradient"
+            found.append(evidence(text, -2.5))
     found.append(_stuck(view))
     names = tuple(x.name for x in inner) or tuple(n for n, _ in profile[:2])
     return Finding(
@@ -183,13 +190,11 @@ def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float])
     "init_symmetric",
 )
 def _insufficient_capacity(view: View) -> Finding | None:
-    hidden = [x for x in view.layers[:-1] if isinstance(x.config.get("out_features"), int)]
+    hidden = [x for x in view.layers[:-1] if _outputs(x) and _is_taken(view, x)]
     if not hidden:
         return None
-    narrow = min(hidden, key=lambda x: int(x.config["out_features"] or 0))
-    width = int(narrow.config["out_features"] or 0)
-    given = narrow.config.get("in_features")
-    given = given if isinstance(given, int) else 0
+    narrow = min(hidden, key=_outputs)
+    width, given = _outputs(narrow), _inputs(narrow)
     if width > NARROW or width >= given + 2:
         return None
     flat = _flat_end(view)
@@ -207,6 +212,33 @@ def _insufficient_capacity(view: View) -> Finding | None:
     ]
     return Finding(
         tuple(found), (narrow.name,), None, f"{narrow.name} with {width} units is too narrow."
+    )
+
+
+def _size(module: ModuleFact, *names: str) -> int:
+    sizes = [x for n in names if isinstance(x := module.config.get(n), int)]
+    return int(sizes[0]) if sizes else 0
+
+
+def _outputs(module: ModuleFact) -> int:
+    """Units (or channels) that a layer gives; 0 if unknown."""
+    return _size(module, "out_features", "hidden_size", "out_channels")
+
+
+def _inputs(module: ModuleFact) -> int:
+    """Units (or channels) that a layer takes; 0 if unknown."""
+    return _size(module, "in_features", "input_size", "in_channels", "num_embeddings")
+
+
+def _is_taken(view: View, module: ModuleFact) -> bool:
+    """Whether a later layer of the same model takes what this one gives: it is no head."""
+    width, order = _outputs(module), module.order or 0
+    if module.kind in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"):
+        return True
+    return any(
+        _inputs(x) == width and view.root_of(x.name) == view.root_of(module.name)
+        for x in view.layers
+        if (x.order or 0) > order
     )
 
 

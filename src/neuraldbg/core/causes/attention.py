@@ -8,6 +8,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.learning_rate import FAR_TOO_LARGE
 from neuraldbg.core.view import View
 
 
@@ -23,7 +24,8 @@ from neuraldbg.core.view import View
     repair="Normalise queries and keys (QK layer norm), or scale the logits by 1/sqrt(d).",
     experiment="normalise q and k, or scale logits",
     references=("Dehghani et al., Scaling ViT to 22B, 2023", "Zhai et al., entropy collapse, 2023"),
-    yields_to="unnormalized_input init_too_large missing_zero_grad",
+    yields_to="unnormalized_input init_too_large missing_zero_grad optimizer_misconfigured "
+    "lr_schedule wrong_update_sign",
 )
 def _unstable_attention(view: View) -> Finding | None:
     pairs = _query_key(view)
@@ -46,8 +48,14 @@ def _unstable_attention(view: View) -> Finding | None:
         ),
         view.fails(2.5, 4.0),
     ]
+    typical = float(np.median(list(view.ratios.values()))) if view.ratios else 0.0
+    if typical > FAR_TOO_LARGE:
+        text = f"each step changes the weights by {typical:.3g} of themselves: everything grows"
+        found.append(evidence(text, -3.0))
+    others = sorted(grown, key=lambda g: -g[2])
+    names = tuple(n for n, _, top in others if top > peak / 10)
     return Finding(
-        tuple(found), (name,), 0, f"The attention logits of {name} grow to about {peak:.3g}."
+        tuple(found), names, 0, f"The attention logits of {name} grow to about {peak:.3g}."
     )
 
 

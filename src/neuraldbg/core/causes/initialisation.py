@@ -18,6 +18,8 @@ FIRST_HIGH = 2.5
 # Rows that are this close (in units of the weight's scale) are equal.
 EQUAL = 1e-3
 BIAS_FAR = 2.0
+# Log-odds of a class of one in 3,000: a prior in the last bias (as for a focal loss) is nearer.
+BIAS_ALONE = 8.0
 
 
 def gain(param: ParamFact) -> float:
@@ -43,7 +45,7 @@ def gain(param: ParamFact) -> float:
         "lr_too_high": "there the first loss is sound and the second is not",
     },
     references=("Glorot and Bengio 2010", "He et al. 2015"),
-    yields_to="unnormalized_input nonfinite_input",
+    yields_to="unnormalized_input nonfinite_input bad_bias_init",
 )
 def _init_too_large(view: View) -> Finding | None:
     trained = [p for p in view.facts.params if len(p.shape) >= 2 and p.requires_grad]
@@ -76,7 +78,7 @@ def _init_too_large(view: View) -> Finding | None:
                 )
             )
         else:
-            found.append(evidence(f"the first loss {first:.3g} is sound", -1.5))
+            found.append(evidence(f"the first loss {first:.3g} is sound", -2.5))
     elif not math.isfinite(first) and len(view.path.series):
         found.append(evidence("the very first loss is not finite", 2.0, step=0))
     growth = _growth(view)
@@ -152,7 +154,7 @@ def _init_too_small(view: View) -> Finding | None:
             where=name,
             step=0,
         ),
-        view.fails(2.5, 5.0),
+        view.fails(2.5, 2.5),
     ]
     return Finding(
         tuple(found),
@@ -183,7 +185,7 @@ def _init_symmetric(view: View) -> Finding | None:
         if p.shape[0] > 1 and len(spread) >= 3 and spread.values[-1] < EQUAL:
             equal.append((p.name, float(spread.values[-1])))
     if not equal:
-        return None
+        return _symmetric_start(view)
     name = equal[0][0]
     moved = max(view.usual(view.param(n, m.P_RATIO)) for n, _ in equal)
     found = [
@@ -199,6 +201,19 @@ def _init_symmetric(view: View) -> Finding | None:
     found.append(view.fails(1.5, 2.0))
     names = tuple(n.rpartition(".")[0] or n for n, _ in equal)
     return Finding(tuple(found), names, 0, f"The units of {names[0]} start equal and stay equal.")
+
+
+def _symmetric_start(view: View) -> Finding | None:
+    """Most weights start with equal rows, and what breaks the symmetry came too late."""
+    several = [p for p in view.weights if p.shape[0] > 1 and p.row_spread is not None]
+    same = [p for p in several if p.row_spread is not None and p.row_spread < EQUAL]
+    # One layer that starts at zero (a head, an adapter, a gate) is a known, sound practice.
+    if len(same) < 2 or len(same) < len(several) / 2:
+        return None
+    text = f"all rows are equal at the start in {len(same)} of {len(several)} weights"
+    found = (evidence(text, 4.5, where=same[0].name, step=0), view.fails(1.5, 2.0))
+    names = tuple(p.module or p.name for p in same)
+    return Finding(found, names, 0, f"The units of {names[0]} start equal.")
 
 
 @cause(
@@ -227,7 +242,7 @@ def _bad_bias_init(view: View) -> Finding | None:
         if abs(p.init_mean) > BIAS_FAR and abs(p.init_mean) > 0.7 * p.init_absmax:
             far.append((p, rms))
     if not far:
-        return None
+        return _one_far_bias(view)
     param = far[0][0]
     found = [
         evidence(
@@ -266,4 +281,39 @@ def _bad_bias_init(view: View) -> Finding | None:
     names = tuple(dict.fromkeys(p.module for p, _ in far))
     return Finding(
         tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
+    )
+
+
+def _spread_of(param: ParamFact) -> float:
+    """Largest entry over root mean square from which one entry stands out among so many.
+
+    It is the root of their number if all others are zero; 1.7 if they are uniform.
+    """
+    return 1.3 if param.numel <= 8 else 2.0
+
+
+def _one_far_bias(view: View) -> Finding | None:
+    """A single entry of a bias that outweighs everything else that the layer gives."""
+    far = [
+        p
+        for p in view.facts.params
+        if p.name.endswith("bias")
+        and len(p.shape) == 1
+        and (p.init_absmax or 0.0) > max(BIAS_ALONE, _spread_of(p) * (p.init_rms or 0.0))
+    ]
+    if not far:
+        return None
+    param = max(far, key=lambda p: p.init_absmax or 0.0)
+    top = param.init_absmax or 0.0
+    found = [
+        evidence(
+            f"an entry of {param.name} starts at {top:.3g}",
+            min(2.5 + 1.5 * math.log10(top / BIAS_ALONE), 5.0),
+            where=param.name,
+            step=0,
+        ),
+        view.fails(2.0, 1.5),
+    ]
+    return Finding(
+        tuple(found), (param.module, param.name), 0, f"{param.name} starts at {top:.3g}."
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Floats
 from neuraldbg.core.view import View
@@ -45,14 +46,14 @@ def _unnormalized_input(view: View) -> Finding | None:
     found = [
         evidence(
             f"the largest feature of {name} has a scale of {scale:.3g}",
-            min(1.5 + 1.2 * math.log10(scale / LARGE_FEATURE), 4.0),
+            min(2.0 + 1.2 * math.log10(scale / LARGE_FEATURE), 4.5),
             where=name,
             step=0,
         )
     ]
     if spread > 20:
         found.append(evidence(f"it is {spread:.3g} times that of a typical feature", 1.0))
-    found.append(view.fails(2.5, 4.0))
+    found.append(view.fails(2.5, 3.0))
     first = view.layers[0].name if view.layers else "input"
     return Finding(
         tuple(found),
@@ -201,10 +202,24 @@ def _distribution_shift(view: View) -> Finding | None:
                     where="input",
                     step=step,
                 ),
-                view.fails(1.0, 4.0),
+                view.fails(1.0, 2.0),
+                _jump(view, step),
             ]
             return Finding(tuple(found), ("input",), step, f"The input changes at step {step}.")
     return None
+
+
+def _jump(view: View, step: int) -> Evidence:
+    """Whether the loss rose when the data changed."""
+    losses = view.path.series.finite()
+    before = losses.between(step - 20, step - 1).values
+    after = losses.between(step, step + 8).values
+    if len(before) < 5 or not len(after):
+        return evidence("no losses around that step", 0.0)
+    usual, top = float(np.median(before)), float(after.max())
+    rose = top > 1.5 * usual and top - usual > 6 * view.path.noise
+    text = f"the loss goes from {usual:.3g} to {top:.3g} there"
+    return evidence(text, 2.0 if rose else -2.0, step=step)
 
 
 def change_point(values: Floats) -> tuple[int, float]:

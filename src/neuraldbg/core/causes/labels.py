@@ -12,6 +12,8 @@ from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
+# Nothing to learn leaves the loss at its level, up to what can be memorised.
+STUCK = 0.6
 
 
 @cause(
@@ -37,11 +39,11 @@ def _unscaled_targets(view: View) -> Finding | None:
     found = [
         evidence(
             f"the targets have a scale of {scale:.3g}",
-            min(1.0 + 1.5 * math.log10(scale / 20), 4.5),
+            min(1.8 + 1.5 * math.log10(scale / 20), 4.5),
             where="target",
             step=0,
         ),
-        view.fails(2.5, 3.0),
+        view.fails(2.5, 3.5),
     ]
     return Finding(tuple(found), (), 0, f"The targets have a scale of {scale:.3g}.")
 
@@ -75,6 +77,7 @@ def _label_noise(view: View) -> Finding | None:
     agree = float(np.median(cosines))
     found = [
         view.fails(2.5, 5.0),
+        evidence("something is being learnt", -2.0 if view.trouble.level < STUCK else 0.0),
         evidence(f"updates are sound ({typical:.2g} of the weights)", 0.7),
         evidence(
             f"gradients of successive batches hardly agree (cosine {agree:.2f})",
@@ -111,6 +114,9 @@ def _label_noise(view: View) -> Finding | None:
     repair="Check the targets: a wrong dtype or a wrong column makes them constant.",
 )
 def _degenerate_targets(view: View) -> Finding | None:
+    # Of several losses in turn (as in a GAN) or in a sum, one target says nothing of the rest.
+    if len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1):
+        return None
     std = view.batch("target", m.B_STD).finite()
     distinct = view.batch("target", m.B_DISTINCT).finite()
     low, high = view.batch("target", m.B_LOW).finite(), view.batch("target", m.B_HIGH).finite()
@@ -165,6 +171,8 @@ def _class_imbalance(view: View) -> Finding | None:
         evidence(f"{majority:.0%} of the labels of a batch are one class", share, where="target"),
         _learnt_little(view),
     ]
+    if view.loss is not None and view.loss.weighted:
+        found.append(evidence("the loss weighs classes or samples already", -6.0))
     return Finding(tuple(found), ("target",), 0, f"One class holds {majority:.0%} of the labels.")
 
 

@@ -30,6 +30,11 @@ USUAL_PLAIN = (1e-3, 0.5)
 
 # Peak of the loss over its first value, soon after the start.
 JUMP = 1.5
+# Change from one loss to the next, of its size, below which it has come to rest.
+STEADY = 0.01
+# Of a loss that falls at an even pace a third falls in the last third; of one that settles, little.
+EVEN_PACE = 0.2
+SLOW_RATIO = 2e-3
 
 
 @cause(
@@ -52,7 +57,7 @@ JUMP = 1.5
     "missing_zero_grad nonfinite_input nonfinite_operation half_precision_underflow "
     "half_precision_overflow excessive_momentum unstable_attention "
     "exploding_recurrence bad_bias_init outlier_batch wrong_update_sign "
-    "unshuffled_data",
+    "unshuffled_data lr_schedule optimizer_misconfigured outlier_batch",
 )
 def _lr_too_high(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):
@@ -61,7 +66,7 @@ def _lr_too_high(view: View) -> Finding | None:
     name, ratio = max(view.ratios.items(), key=lambda item: item[1])
     typical = float(np.median(list(view.ratios.values())))
     found = [_ratio_evidence(name, ratio, typical), view.fails(2.0, 5.0)]
-    found += _rate_evidence(view, lr) + _jump_evidence(view) + _bulk_death(view)
+    found += _rate_evidence(view, lr) + _jump_evidence(view) + _bulk_death(view) + _steady(view)
     summary = f"The learning rate {lr:.3g} is too high: early updates changed {name} by {ratio:.2g} of its size each step."
     repair = f"Lower the learning rate from {lr:.3g} to about {lr / 10:.1g}, and again if the loss still does not fall."
     return Finding(tuple(found), (name,), 0, summary, repair)
@@ -135,6 +140,19 @@ def _bulk_death(view: View) -> list[Evidence]:
     ]
 
 
+def _steady(view: View) -> list[Evidence]:
+    """A loss that has come to rest, with every unit alive, does not overshoot."""
+    values = view.path.series.finite().values
+    ill = any(e.after in ("dead", "collapsed", "saturated", "vanishing") for e in view.events)
+    if len(values) < 40 or ill or view.trouble.kind in ("nonfinite", "diverged"):
+        return []
+    half = values[len(values) // 2 :]
+    swing = float(np.median(np.abs(np.diff(half)))) / max(abs(float(np.median(half))), 1e-12)
+    if swing >= STEADY:
+        return []
+    return [evidence(f"the loss changes by {swing:.1%} from step to step in the second half", -2.0)]
+
+
 @cause(
     "lr_too_low",
     "The learning rate is so small that nothing moves within the run.",
@@ -158,7 +176,8 @@ def _lr_too_low(view: View) -> Finding | None:
     lr = float(view.lr.finite().values.max(initial=0.0))
     typical = float(np.median(list(view.ratios.values())))
     low, _ = USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN
-    if lr <= 0 or typical > 10 * TOO_SMALL:
+    pace = _pace(view)
+    if lr <= 0 or typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):
         return None
     weight = float(np.clip(1.0 + 1.5 * math.log10(TOO_SMALL / max(typical, 1e-12)), -1.0, 3.5))
     found = [
@@ -169,6 +188,9 @@ def _lr_too_low(view: View) -> Finding | None:
         ),
         view.fails(2.0, 5.0),
     ]
+    if pace > EVEN_PACE:
+        text = f"the loss still falls at an even pace: {pace:.0%} of the fall is in the last third"
+        found.append(evidence(text, 3.0))
     if lr < low:
         found.append(
             evidence(
@@ -176,17 +198,30 @@ def _lr_too_low(view: View) -> Finding | None:
                 min(1.0 + math.log10(low / lr), 3.0),
             )
         )
-    else:
+    elif pace <= EVEN_PACE:
         found.append(evidence(f"lr {lr:.3g} itself is usual, so the gradients must be small", -2.5))
     summary = f"The learning rate {lr:.3g} is too low: updates are {typical:.1g} of the weights."
     repair = f"Raise the learning rate from {lr:.3g} to about {lr * 10:.1g}, and again if the loss still hardly falls."
     return Finding(tuple(found), (), 0, summary, repair)
 
 
+def _pace(view: View) -> float:
+    """The share of the whole fall of the loss that is in its last third; NaN if it is no fall."""
+    values = view.path.series.finite().values
+    third = len(values) // 3
+    if third < 10 or view.learnt > 0.5:
+        return math.nan
+    edge = max(third // 3, 3)
+    start, end = float(np.median(values[:edge])), float(np.median(values[-edge:]))
+    late = float(np.median(values[2 * third - edge // 2 : 2 * third + edge // 2 + 1]))
+    noise = view.path.noise / math.sqrt(edge)
+    return (late - end) / (start - end) if start - end > 4 * noise > 0 else math.nan
+
+
 @cause(
     "lr_schedule",
     "The schedule kills, raises or mistimes the learning rate.",
-    explains="plateau not_learning frozen tiny_updates diverged",
+    explains="plateau not_learning frozen tiny_updates diverged nonfinite huge_updates spiking",
     chain=(
         "the scheduler changes the rate at the wrong time or too often",
         "the rate is gone before the model has learnt",
@@ -213,7 +248,7 @@ def _lr_schedule(view: View) -> Finding | None:
     found += _mistimed(view, len(lr))
     grown = float(lr.values[-1] / max(lr.values[0], 1e-30))
     if grown > 10 and view.trouble.kind in ("diverged", "nonfinite"):
-        found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 4.0))
+        found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 6.0))
     if not found:
         return None
     found.append(view.fails(1.0, 1.0))

@@ -8,8 +8,9 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.nonfinite import first_nonfinite
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.facts import Kind, LossFact, ParamFact
 from neuraldbg.core.view import View
 
 # Gradients left over in this share of the looks are no accident of one step.
@@ -79,9 +80,10 @@ def _missing_optimizer_step(view: View) -> Finding | None:
     found = [evidence(f"{backwards} backward passes and not one optimizer step", 8.5, step=0)]
     if still:
         found.append(evidence("the weights are bit for bit what they were at the start", 1.0))
-    skipped = view.note(m.N_SCALER)
-    if skipped:
-        found.append(evidence("a loss scaler is in use and skipped every step", 0.0))
+    if view.note(m.N_SCALER) and first_nonfinite(view) is not None:
+        found.append(
+            evidence("a loss scaler skipped the steps, for their gradients overflow", -8.0)
+        )
     return Finding(
         tuple(found), first_step=0, summary=f"No optimizer step in {backwards} backward passes."
     )
@@ -116,7 +118,9 @@ def _params_not_optimized(view: View) -> Finding | None:
     stale = sum(o.foreign for o in view.facts.optimizers)
     names = modules_of(hidden or missing)
     text = f"{len(missing)} parameters ({share:.0%} of those that the loss reaches) are in no optimizer"
-    found = [evidence(text, 6.0 if share > 0.99 else 2.5, where=names[0], step=0, share=share)]
+    found = [
+        evidence(text, 6.0 if share > 0.99 else 2.5 + share, where=names[0], step=0, share=share)
+    ]
     if hidden:
         found.append(
             evidence(
@@ -156,6 +160,9 @@ def _broken_graph(view: View) -> Finding | None:
         and len(s := view.param(p.name, m.P_GRAD_NONE)) >= 3
         and s.values.min() >= 1
     ]
+    constant = _constant(view)
+    if constant:
+        return constant
     if not absent or not any(p.reached for p in view.facts.params):
         return None
     used = [p for p in absent if _called(view, p.module)]
@@ -189,6 +196,18 @@ def _broken_graph(view: View) -> Finding | None:
     return Finding(
         tuple(found), place, 0, f"No gradient reaches {listed(place)}: the graph is cut behind it."
     )
+
+
+def _constant(view: View) -> Finding | None:
+    """A loss that wants no gradient at all: backward raises, or does nothing."""
+    said = str(view.note(m.N_EXCEPTION) or "")
+    if "does not require grad" not in said and (view.loss is None or view.loss.kind != "constant"):
+        return None
+    quiet = [x.name for x in view.facts.modules if x.config.get("no_grad_calls") and x.name]
+    last = [x.name for x in view.layers[-1:]]
+    text = "the loss depends on no parameter: the graph is cut between the model and the loss"
+    found = (evidence(text, 8.0, where=next(iter(quiet or last), None), step=0),)
+    return Finding(found, tuple(quiet or last), 0, text[0].upper() + text[1:] + ".")
 
 
 def _called(view: View, module: str) -> bool:
@@ -257,9 +276,26 @@ def _frozen_params(view: View) -> Finding | None:
         ),
         view.fails(2.0, 4.0),
     ]
+    found += _untrained(frozen)
     return Finding(
         tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters)."
     )
+
+
+def _untrained(frozen: list[ParamFact]) -> list[Evidence]:
+    """Whether frozen weights are what the library starts layers with, or were trained.
+
+    `Linear` and convolutions start uniform within 1 / sqrt(fan_in); training spreads the
+    largest entries beyond that bound almost at once.
+    """
+    known = [p for p in frozen if p.fan_in and p.init_absmax and len(p.shape) >= 2 and p.numel > 64]
+    if not known:
+        return []
+    fresh = [p for p in known if 0.9 < (p.init_absmax or 0.0) * math.sqrt(p.fan_in or 1) < 1.001]
+    if len(fresh) < len(known) / 2:
+        return [evidence("the frozen weights are not those that a layer starts with", -1.5)]
+    text = f"{fresh[0].name} is frozen at what the library starts it with: it was never trained"
+    return [evidence(text, 3.0, where=fresh[0].name)]
 
 
 @cause(
@@ -272,21 +308,53 @@ def _frozen_params(view: View) -> Finding | None:
     rivals={"lr_too_high": "there the loss falls at a smaller rate"},
 )
 def _wrong_update_sign(view: View) -> Finding | None:
-    found = []
+    found: list[Evidence] = []
     align = [view.usual(view.param(p.name, m.P_ALIGN)) for p in view.weights]
     align = [a for a in align if math.isfinite(a)]
     if align and float(np.median(align)) < -0.5:
         text = f"the updates point along the gradient (cosine with its negative {np.median(align):.2f})"
         found.append(evidence(text, 7.0))
     fact = view.loss
-    negated = (
-        fact is not None
-        and fact.kind in ("cross_entropy", "mse", "bce", "bce_with_logits")
-        and "Neg" in fact.ops[:2]
-    )
-    if negated and view.path.last < 0:
-        found.append(evidence("the loss is the negative of an error and falls below zero", 6.0))
+    climbing = [g for o in view.facts.optimizers for g in o.groups if g.get("maximize") is True]
+    if climbing and fact is not None and fact.kind in ERRORS:
+        found.append(
+            evidence(
+                f"the optimizer has maximize=True, and the loss is an error ({fact.kind})", 7.0
+            )
+        )
+    if fact is not None and view.path.last < 0 and _negated(fact):
+        found.append(evidence("the loss is the negative of an error and falls below zero", 7.0))
+    elif not found and _plunges(view):
+        text = f"the loss falls below zero without bound, to {view.path.last:.3g}"
+        found.append(evidence(text, 5.0))
     return Finding(tuple(found), first_step=0) if found else None
+
+
+# Kinds of loss that are zero at best: to make one larger is never meant.
+ERRORS = frozenset({"cross_entropy", "nll", "mse", "l1", "smooth_l1", "bce", "bce_with_logits"})
+# A loss this many times its first size below zero: densities and bounds end far earlier.
+PLUNGE = 300.0
+
+
+def _negated(fact: LossFact) -> bool:
+    """Whether a loss below zero is an error with the wrong sign.
+
+    A binary cross-entropy is below zero for targets outside of 0 to 1 as well, and `nll_loss` for
+    anything but log-probabilities.
+    """
+    turned = "Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1])
+    return fact.kind in ERRORS and (turned or not fact.kind.startswith(("bce", "nll")))
+
+
+def _plunges(view: View) -> bool:
+    """Whether the loss falls below zero without bound: ever faster, or out of all proportion."""
+    values = view.path.series.finite().values
+    if len(values) < 20 or not view.path.last < -PLUNGE * max(abs(view.path.first), 1e-3):
+        return False
+    if view.path.last < -(PLUNGE**2) * max(abs(view.path.first), 1e-3):
+        return True
+    middle = float(np.median(values[len(values) // 2 - 2 : len(values) // 2 + 3]))
+    return view.path.last - middle < 2 * (middle - view.path.first)
 
 
 def modules_of(params: list[ParamFact]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from neuraldbg.core.view import View
         "nonfinite_input": "there the data already holds the non-finite value",
         "lr_too_high": "there the weights explode first",
     },
+    yields_to="nonfinite_input outlier_batch lr_schedule half_precision_overflow",
 )
 def _nonfinite_operation(view: View) -> Finding | None:
     first_bad = first_nonfinite(view)
@@ -74,6 +75,8 @@ def _nonfinite_operation(view: View) -> Finding | None:
     exploded = _exploded_before(view, first_bad)
     if exploded > 1:
         found.append(evidence(f"updates were {exploded:.2g} of the weights before", -2.0))
+    if _diverging(view, first_bad):
+        found.append(evidence("the loss had grown tenfold before", -2.5))
     where = _feeding(view)
     return Finding(
         tuple(found),
@@ -108,6 +111,12 @@ def _exploded_before(view: View, step: int) -> float:
     ]
     values = [float(np.max(v[-3:])) for v in tops if len(v)]
     return float(np.median(values)) if values else 0.0
+
+
+def _diverging(view: View, step: int) -> bool:
+    """Whether the loss was far above its start when the first non-finite value came."""
+    values = view.path.series.between(0, step - 1).finite().values
+    return len(values) > 3 and float(values[-1]) > 10 * abs(float(values[0])) + 1e-12
 
 
 def _feeding(view: View) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def _excessive_momentum(view: View) -> Finding | None:
         evidence(
             f"momentum {momentum:g} averages over {1 / max(1 - momentum, 1e-9):.0f} steps", weight
         ),
-        view.fails(2.0, 4.0),
+        view.fails(2.0, 3.5),
     ]
     return Finding(tuple(found), (), 0, f"Momentum {momentum:g} overshoots.")
 
@@ -157,7 +157,7 @@ def _optimizer_misconfigured(view: View) -> Finding | None:
                 )
             )
     if view.adaptive and (beta2 < 0.5 or beta2 > 0.99999):
-        found.append(evidence(f"beta2 {beta2:g} is far from sound", 3.0))
+        found.append(evidence(f"beta2 {beta2:g} is far from sound (0.9 to 0.9999)", 5.0))
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))

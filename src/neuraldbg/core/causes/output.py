@@ -5,12 +5,13 @@ from __future__ import annotations
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import LossFact, ModuleFact
+from neuraldbg.core.facts import LossFact, ModuleFact, TensorFact
 from neuraldbg.core.view import View
 
 RECTIFIERS = frozenset({"Relu", "ReLU", "ReLU6", "Softplus", "Hardtanh"})
 
 
+MOST_CODES = 30  # counts and ratings that are learnt as quantities seldom lack no number
 REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
 
 
@@ -181,6 +182,31 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
     return bool(view.layers) and parent != ""
 
 
+def _codes(target: TensorFact) -> bool:
+    """Whether targets run through 0 (or 1) to some number without a gap, as codes do."""
+    if not target.integral or target.low is None or target.high is None:
+        return False
+    count = target.distinct or 0
+    return (
+        3 <= count <= MOST_CODES and target.low in (0, 1) and target.high - target.low == count - 1
+    )
+
+
+def _many_scores(fact: LossFact) -> bool:
+    """Whether each of several scores of a sample is compared with one and the same integer."""
+    made, target = fact.prediction, fact.target
+    if made is None or target is None or not target.integral or target.distinct is None:
+        return False
+    rows = made.shape[0] if made.shape else 1
+    return (
+        len(made.shape) >= 2
+        and made.shape[-1] >= 2
+        and 3 <= target.distinct <= min(200, rows * 2)
+        and (target.low or 0) >= 0
+        and (target.high or 0) < 2 * made.shape[-1]
+    )
+
+
 @cause(
     "wrong_loss",
     "The loss does not fit the task.",
@@ -229,7 +255,14 @@ def _wrong_loss(view: View) -> Finding | None:
         found.append(evidence(f"a squared error is taken on {target.distinct} class indices", 4.0))
     elif one_hot:
         found.append(evidence("a squared error is taken on one-hot classes", 2.5))
+    elif _many_scores(fact):
+        text = f"a {fact.kind} compares several scores with the same one of {target.distinct} whole numbers: class indices"
+        found.append(evidence(text, 4.0))
+    elif _codes(target):
+        text = f"the targets are the whole numbers {target.low:.0f} to {target.high:.0f}, each of them: codes of classes more likely than quantities"
+        found.append(evidence(text, 3.5))
     if not found:
         return None
-    found.append(view.fails(2.0, 3.0))
+    told = _many_scores(fact) or _codes(target)
+    found.append(view.fails(2.0, 2.0 if told else 3.0))
     return Finding(tuple(found), (), 0, f"A {fact.kind} loss is used for classes.")

@@ -14,7 +14,7 @@ from neuraldbg.core.view import View
 FP16_MAX = 65504.0
 # An evaluation loss that rose less than this above its best, or is less than this many
 # times the training loss, is the usual noise and gap of a good run.
-LEAST_RISE, APART = 1.05, 1.5
+LEAST_RISE, APART = 1.1, 1.5
 MEASURED = 8.0  # nats: a second run of the same script is no inference but a measurement
 FP16_TINY = 6e-8  # smallest subnormal number of float16
 
@@ -34,14 +34,27 @@ def _half_precision_overflow(view: View) -> Finding | None:
         x.name: view.module(x.name, m.ACT_ABSMAX).finite().values for x in view.record.called()
     }
     near = {n: float(v.max()) for n, v in peaks.items() if len(v) and v.max() > FP16_MAX / 4}
-    if not near:
+    name = next(
+        (x.name for x in view.record.called() if _overflows(view, x.name)),
+        max(near, key=near.__getitem__, default=""),
+    )
+    if not name:
         return None
-    name, top = max(near.items(), key=lambda item: item[1])
-    found = [
-        evidence(f"{name} reaches {top:.3g}, float16 ends at 65504", 3.5, where=name),
-        view.fails(2.5, 4.0),
-    ]
+    found = [view.fails(2.5, 4.0)]
+    if name in near:
+        text = f"{name} reaches {near[name]:.3g}, float16 ends at 65504"
+        found.append(evidence(text, 3.5, where=name))
+    if _overflows(view, name):
+        text = f"{name} computes in float16 and gives infinity from finite input"
+        found.append(evidence(text, 5.0, where=name))
     return Finding(tuple(found), (name,), None, f"{name} overflows float16.")
+
+
+def _overflows(view: View, name: str) -> bool:
+    """Whether a module made a non-finite value at its first look, and received none."""
+    out, into = (view.module(name, k).values[:1] for k in (m.ACT_NONFINITE, m.IN_NONFINITE))
+    given = [s.values[:1].sum() for n, s in view.record.each(Kind.BATCH, m.B_NONFINITE)]
+    return bool(len(out) and out[0] > 0 and not into.sum() > 0 and not sum(given) > 0)
 
 
 def _half(view: View) -> bool:
@@ -226,11 +239,13 @@ def _compiler_divergence(view: View) -> Finding | None:
         "the evaluation loss rises",
     ),
     repair="Regularise (augmentation, weight decay, dropout), stop earlier, or use more data.",
+    yields_to="distribution_shift outlier_batch class_imbalance wrong_update_sign lr_too_high "
+    "unshuffled_data label_noise",
 )
 def _overfitting(view: View) -> Finding | None:
     held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
     train = view.path
-    if len(held) < 4 or not train.fall > 0.3:
+    if len(held) < 4 or not train.fall > 0.3 or train.last < 0:
         return None
     best = int(np.argmin(held.values))
     last = float(np.median(held.values[-2:]))
@@ -242,7 +257,7 @@ def _overfitting(view: View) -> Finding | None:
     found = [
         evidence(
             f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {last:.3g}",
-            min(2.5 + 20.0 * math.log10(rise), 5.0),
+            min(0.5 + 20.0 * math.log10(rise / LEAST_RISE), 5.0),
             step=step,
         ),
         evidence(

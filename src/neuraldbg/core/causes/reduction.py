@@ -52,7 +52,7 @@ def _heads(view: View) -> tuple[str, ...]:
 @cause(
     "loss_reduction_scale",
     "A summed or mis-scaled loss makes gradients too large or too small by about the batch size.",
-    explains="diverged nonfinite not_learning huge_updates exploding dead oscillating",
+    explains="diverged nonfinite not_learning huge_updates tiny_updates slow exploding dead oscillating",
     chain=(
         "the loss is summed over the batch (or its terms are reduced differently)",
         "gradients scale with the batch size",
@@ -66,7 +66,7 @@ def _loss_reduction_scale(view: View) -> Finding | None:
     fact = view.loss
     if fact is None:
         return None
-    found = _summed(view, fact) + _mixed(fact)
+    found = _summed(view, fact) + _mixed(fact) + _divided(view, fact)
     if not found:
         return None
     return Finding(tuple(found), (), 0, found[0].text[0].upper() + found[0].text[1:] + ".")
@@ -94,6 +94,17 @@ def _summed(view: View, fact: LossFact) -> list[Evidence]:
     if view.adaptive:
         weight -= 2.0
     return [evidence(f"the loss is a sum over {fact.batch} samples", weight), view.fails(2.5, 5.0)]
+
+
+def _divided(view: View, fact: LossFact) -> list[Evidence]:
+    """A mean that is divided once more, so that the gradient is too small by that."""
+    factor = fact.parts[0].factor if len(fact.parts) == 1 else None
+    if factor is None or fact.parts[0].reduction not in ("mean", "normalised_sum"):
+        return []
+    if not 0 < factor < 1 / 16 or view.adaptive:
+        return []
+    weight = min(1.5 - math.log10(16 * factor), 4.5)
+    return [evidence(f"the mean loss is scaled by {factor:.3g}", weight), view.fails(2.5, 5.0)]
 
 
 def _mixed(fact: LossFact) -> list[Evidence]:

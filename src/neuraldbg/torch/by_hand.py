@@ -1,0 +1,107 @@
+"""Losses written out by hand: which one it is, and what the target was."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from torch import Tensor
+
+from neuraldbg.torch.nodes import Node, label, saved, shape
+
+# What may stand between the loss and the operation that tells its kind.
+PASSED: Final = frozenset(
+    (
+        *("Mean", "Sum", "Neg", "Div", "View", "UnsafeView", "Reshape", "ReshapeAlias"),
+        *("Squeeze", "Unsqueeze", "Flatten", "Clone", "ToCopy", "Add"),
+    )
+)
+DEPTH: Final = 10
+
+
+class ByHand(NamedTuple):
+    """A loss that was recognised, its target where it can be had, and what made the prediction."""
+
+    kind: str
+    target: Tensor | None
+    made: Node | None
+
+
+def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
+    """Recognise a squared or absolute error, or a cross-entropy, in the graph of a loss.
+
+    Args:
+        root: The autograd node of the loss.
+        prediction: The model's output, from which the target of a difference follows.
+    """
+    node = _told(root)
+    if node is None:
+        return None
+    name, inner = label(node), [n for n, _ in node.next_functions]
+    below = label(inner[0]) if inner and inner[0] is not None else ""
+    if name == "Abs" and below in ("Sub", "Rsub"):
+        return ByHand("l1", _subtracted(node, inner[0], prediction), _first(inner[0]))
+    squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
+    squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
+    if squared and below in ("Sub", "Rsub"):
+        return ByHand("mse", _subtracted(node, inner[0], prediction), _first(inner[0]))
+    return _cross_entropy(node, name, [n for n in inner if n is not None])
+
+
+def _told(root: Node) -> Node | None:
+    """The first node from the loss inwards that does more than reduce, scale or reshape."""
+    node = root
+    for _ in range(DEPTH):
+        inner = [n for n, _ in node.next_functions if n is not None]
+        scaled = label(node) == "Mul" and shape(node) == () and len(inner) == 1
+        if label(node) not in PASSED and not scaled:
+            return node
+        node = inner[0] if inner else None
+        if node is None:
+            return None
+    return None
+
+
+def _subtracted(node: Node, difference: Node, prediction: Tensor | None) -> Tensor | None:
+    """What was subtracted from the prediction, or the prediction from it."""
+    gap = saved(node, "self")
+    if gap is None or prediction is None or gap.numel() != prediction.numel():
+        return None
+    made = prediction.detach().reshape(gap.shape)
+    first = difference.next_functions[0][0] is not None and label(difference) == "Sub"
+    target: Tensor = made - gap.detach() if first else made + gap.detach()
+    return target
+
+
+def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
+    if len(inner) != 1 or _under(inner[0]) != "LogSoftmax":
+        return None
+    if name == "Mul":
+        known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
+        weights = next((t for t in known if not t.requires_grad and t.dim() >= 2), None)
+        labels = None if weights is None else weights.argmax(-1)
+        return ByHand("cross_entropy", labels, _first(inner[0]))
+    if name == "Gather":
+        index = saved(node, "index")
+        labels = None if index is None else index.reshape(-1)
+        return ByHand("cross_entropy", labels, _first(inner[0]))
+    if name == "Index":
+        chosen = getattr(node, "_saved_indices", None) or ()
+        last = chosen[-1] if chosen else None
+        labels = last if isinstance(last, Tensor) else None
+        return ByHand("cross_entropy", labels, _first(inner[0]))
+    return None
+
+
+def _first(node: Node) -> Node | None:
+    """What an operation received."""
+    return next((n for n, _ in node.next_functions if n is not None), None)
+
+
+def _under(node: Node) -> str:
+    """The name of an operation, or of what it merely reshapes."""
+    while label(node) in PASSED and label(node) not in ("Mean", "Sum", "Add"):
+        inner = [n for n, _ in node.next_functions if n is not None]
+        if not inner:
+            break
+        node = inner[0]
+    return label(node)

@@ -1,0 +1,98 @@
+"""Losses that are written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neuraldbg.torch.by_hand import by_hand
+from neuraldbg.torch.loss import read_loss, target_of
+
+
+def scores(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).requires_grad_() * 1.0
+
+
+LABELS = torch.tensor([2, 0, 1, 1])
+ONE_HOT = F.one_hot(LABELS, 3).float()
+NUMBERS = torch.tensor([[1.0], [-2.0], [0.5], [4.0]])
+
+DIFFERENCES: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "pow": ("mse", lambda p: ((p - NUMBERS) ** 2).mean()),
+    "square": ("mse", lambda p: (NUMBERS - p).square().mean()),
+    "product": ("mse", lambda p: ((e := p - NUMBERS) * e).sum() / len(p)),
+    "halved": ("mse", lambda p: 0.5 * (p - NUMBERS).pow(2).mean()),
+    "absolute": ("l1", lambda p: (p - NUMBERS).abs().mean()),
+    "flat": ("mse", lambda p: ((p.squeeze(1) - NUMBERS.squeeze(1)) ** 2).mean()),
+}
+ENTROPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "one-hot": lambda p: -(ONE_HOT * p.log_softmax(-1)).sum(-1).mean(),
+    "other-order": lambda p: -(p.log_softmax(-1) * ONE_HOT).sum(-1).mean(),
+    "gather": lambda p: -p.log_softmax(-1).gather(1, LABELS[:, None]).mean(),
+    "index": lambda p: -p.log_softmax(-1)[torch.arange(4), LABELS].mean(),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_difference_tells_its_kind_and_its_target(name: str) -> None:
+    kind, loss = DIFFERENCES[name]
+    output = scores(4, 1)
+    value = loss(output)
+    assert read_loss(value, 0, None, output).kind == kind
+    target = target_of(value, output)
+    assert target is not None
+    torch.testing.assert_close(target.reshape(-1, 1), NUMBERS)
+
+
+@pytest.mark.parametrize("name", ENTROPIES)
+def test_a_cross_entropy_tells_its_labels(name: str) -> None:
+    output = scores(4, 3)
+    value = ENTROPIES[name](output)
+    assert read_loss(value, 0, None, output).kind == "cross_entropy"
+    target = target_of(value, output)
+    assert target is not None
+    assert target.tolist() == LABELS.tolist()
+
+
+def test_without_the_output_a_difference_keeps_its_kind_only() -> None:
+    value = ((scores(4, 1) - NUMBERS) ** 2).mean()
+    assert read_loss(value, 0, None).kind == "mse"
+    assert target_of(value) is None
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda p: p.mean(),
+        lambda p: (p * p).mean(),
+        lambda p: p.exp().sum(),
+        lambda p: (p.sigmoid() * ONE_HOT).mean(),
+        lambda p: p.relu().abs().mean(),
+    ],
+)
+def test_other_losses_are_not_taken_for_one(loss: Callable[[Tensor], Tensor]) -> None:
+    output = scores(4, 3)
+    value = loss(output)
+    assert value.grad_fn is not None
+    assert by_hand(value.grad_fn, output) is None
+    assert read_loss(value, 0, None, output).kind == "custom"
+
+
+def test_what_made_the_prediction_is_told() -> None:
+    output = scores(4, 1).relu()
+    assert read_loss(((output - NUMBERS) ** 2).mean(), 0, None, output).last_op == "Relu"
+    classes = scores(4, 3).softmax(-1)
+    hand = -(ONE_HOT * classes.log_softmax(-1)).sum(-1).mean()
+    assert read_loss(hand, 0, None, classes).last_op == "Softmax"
+
+
+def test_weights_of_classes_are_told() -> None:
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    assert read_loss(F.cross_entropy(scores(4, 3), LABELS, weight), 0, None).weighted
+    rare = F.binary_cross_entropy_with_logits(scores(4, 3), ONE_HOT, pos_weight=weight)
+    assert read_loss(rare, 0, None).weighted
+    assert not read_loss(F.cross_entropy(scores(4, 3), LABELS), 0, None).weighted
