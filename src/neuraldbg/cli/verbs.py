@@ -19,7 +19,7 @@ VERBS: Final = {
 }
 """Each verb with what it does. `neuraldbg.cli.VERB` holds its `main(words) -> int`."""
 
-LATER: Final = frozenset({"verify", "report", "diff", "export"})
+LATER: Final = frozenset({"verify", "diff", "export"})
 """Verbs that are promised but not there yet."""
 
 
