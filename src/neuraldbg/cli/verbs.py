@@ -16,10 +16,11 @@ VERBS: Final = {
     "report": "write one self-contained HTML file",
     "diff": "say where two runs part",
     "export": "write the numbers of a run in another format",
+    "view": "show runs in the browser, also while they train",
 }
 """Each verb with what it does. `neuraldbg.cli.VERB` holds its `main(words) -> int`."""
 
-LATER: Final = frozenset({"verify", "diff", "export"})
+LATER: Final = frozenset({"verify", "diff"})
 """Verbs that are promised but not there yet."""
 
 

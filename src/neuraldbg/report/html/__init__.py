@@ -48,9 +48,10 @@ def page(template: str, *, scripts: tuple[str, ...], network: bool = False, **mo
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in scripts)
     style = _style()
     asks = " connect-src 'self';" if network else ""
+    own = "'self'" if network else "'none'"
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}';"
-        f" img-src data:;{asks} base-uri 'none'; form-action 'none'"
+        f" img-src data:;{asks} base-uri 'none'; form-action {own}"
     )
     chosen = _environment().get_template(template)
     return chosen.render(script=script, style=style, policy=policy, **more)

@@ -10,6 +10,7 @@ from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
 from neuraldbg.core.facts import RunFact
 from neuraldbg.core.record import Record
 from neuraldbg.report import words
+from neuraldbg.report.charts.axes import Span
 from neuraldbg.report.charts.curve import Curve
 from neuraldbg.report.charts.heatmap import HeatMap
 from neuraldbg.report.json import redact
@@ -35,9 +36,9 @@ def content(record: Record, diagnosis: Diagnosis, run: str | None) -> dict[str, 
         "chain": [link.text for link in ranked[0].chain] if ranked else [],
         "watched": _watched(record, diagnosis),
         "causal": _safe(shown.causal),
-        "main": [_curve(shown, curve) for curve in shown.main],
+        "main": [drawn(curve, shown.span) for curve in shown.main],
         "maps": [_map(map_) for map_ in shown.maps],
-        "evidence": [_curve(shown, curve) for curve in shown.further],
+        "evidence": [drawn(curve, shown.span) for curve in shown.further],
         "events": diagnosis.events[:MOST_EVENTS],
         "more_events": max(len(diagnosis.events) - MOST_EVENTS, 0),
         "gaps": gaps(diagnosis.gaps, most=len(diagnosis.gaps)),
@@ -117,11 +118,12 @@ def _commands(run: RunFact, name: str) -> list[str]:
     return commands
 
 
-def _curve(shown: Pictures, curve: Curve) -> dict[str, Any]:
+def drawn(curve: Curve, span: Span) -> dict[str, Any]:
+    """A curve for the template."""
     return {
         "name": curve.name,
         "title": curve.title,
-        "svg": _safe(curve.draw(shown.span)),
+        "svg": _safe(curve.draw(span)),
         "text": curve.describe(),
     }
 

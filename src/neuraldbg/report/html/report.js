@@ -147,4 +147,4 @@ const Report = (() => {
 
   return { start };
 })();
-if (document.getElementById("report")) Report.start(document.getElementById("report"));
+if (document.querySelector("#report #data")) Report.start(document.getElementById("report"));
