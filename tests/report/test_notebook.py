@@ -12,8 +12,8 @@ from neuraldbg.report.notebook import fragment
 
 from .samples import ALL, evil, failed, healthy
 
-VOID = {"br"}
-KNOWN = {"div", "p", "strong", "b", "br", "small", "details", "summary", "ul", "li"}
+VOID = {"br", "img"}
+KNOWN = {"div", "p", "strong", "b", "br", "small", "img", "details", "summary", "ul", "li"}
 
 
 class Checker(HTMLParser):
@@ -41,7 +41,7 @@ def test_the_fragment_is_well_formed_and_holds_no_script(make: Callable[[], Diag
     checker.feed(fragment(make()))
     assert not checker.open
     assert checker.tags <= KNOWN
-    assert checker.attributes <= {"style", "open"}
+    assert checker.attributes <= {"style", "open", "src", "alt"}
 
 
 def test_names_are_escaped() -> None:

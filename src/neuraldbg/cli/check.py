@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from neuraldbg.cli import output, runs
+from neuraldbg.cli import output, runs, terminal
 from neuraldbg.cli.explain import render
 from neuraldbg.cli.parsing import Parser
 from neuraldbg.errors import UsageError
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     if options.json:
         output.result(render(opened, options.run, as_json=True))
     else:
-        output.result(_line(opened))
+        terminal.result(_line(opened))
     return int(LEVELS.index(opened.diagnosis.verdict) >= LEVELS.index(options.fail_on))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuraldbg.cli import output, runs
+from neuraldbg.cli import output, runs, terminal
 from neuraldbg.cli.parsing import Parser
 
 
@@ -15,7 +15,8 @@ def main(words: Sequence[str]) -> int:
     parser.takes_json()
     options = parser.parse_args(words)
     opened = runs.diagnose(options.run)
-    output.result(render(opened, options.run, as_json=options.json))
+    text = render(opened, options.run, as_json=options.json)
+    (output if options.json else terminal).result(text)
     return 0
 
 

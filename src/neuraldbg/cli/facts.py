@@ -10,9 +10,10 @@ from neuraldbg.cli.table import short, table
 from neuraldbg.core import metrics
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.core.record import Record, Series
-from neuraldbg.report import json, words
+from neuraldbg.report import json, spark, words
 from neuraldbg.report.names import command_line, count, listing, place, plain
 from neuraldbg.report.page import Page
+from neuraldbg.report.pictures import main_curves
 from neuraldbg.report.text import gaps
 
 _KEY: Final = (metrics.ACT_RMS, metrics.GRAD_RMS)
@@ -26,6 +27,7 @@ def overview(record: Record) -> str:
     _run(page, record)
     page.section("Optimizers", _optimizers(record))
     page.section("Losses", _losses(record))
+    page.section("Curves", _curves(record))
     page.section("What could not be seen", gaps(record.facts.gaps))
     page.blank()
     return page.text() + "\n" + _numbers(_overview_rows(record))
@@ -102,6 +104,13 @@ def _losses(record: Record) -> Iterable[str]:
     for known in record.facts.losses:
         ops = listing(known.ops, most=6)
         yield f"{known.kind}, {known.reduction or 'reduction unknown'}; graph: {ops or 'not seen'}"
+
+
+def _curves(record: Record) -> Iterable[str]:
+    for curve in main_curves(record):
+        for name, series in curve.lines[:1]:
+            ends = (_number(float(series.values[0])), _number(float(series.values[-1])))
+            yield f"{spark.line(series)} {name} {ends[0]} to {ends[1]}"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

@@ -39,11 +39,11 @@ def for_rank(path: Path | None) -> Path | None:
     return path.with_name(f"{path.stem}.rank{number}{path.suffix}") if path and number else path
 
 
-def write(target: Path, text: str) -> None:
+def write(target: Path, content: str | bytes) -> None:
     """Write a file whole or not at all."""
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from neuraldbg import __version__
 from neuraldbg.cli import output
-from neuraldbg.cli.verbs import HELP, LATER, VERBS, unknown
+from neuraldbg.cli.verbs import HELP, VERBS, unknown
 from neuraldbg.errors import NeuralDbgError
 
 USAGE = 2
@@ -42,9 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _verb(name: str, words: list[str]) -> int:
     """Any verb but `run`: a failure of ours is never mistaken for a finding."""
-    if name in LATER:
-        output.notice(f"{name!r} is not yet available in this version")
-        return USAGE
     try:
         return int(import_module(f"neuraldbg.cli.{name}").main(words))
     except NeuralDbgError as error:

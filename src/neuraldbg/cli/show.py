@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from neuraldbg.cli import output, runs
+from neuraldbg.cli import output, runs, terminal
 from neuraldbg.cli.parsing import Parser
 from neuraldbg.errors import UsageError
 
@@ -27,7 +27,8 @@ def main(words: Sequence[str]) -> int:
     _, record = runs.read(options.run)
     if options.module is not None:
         _known(record, options.module)
-    output.result(_record(record, options.module, as_json=options.json))
+    text = _record(record, options.module, as_json=options.json)
+    (output if options.json else terminal).result(text)
     return 0
 
 

@@ -16,11 +16,9 @@ VERBS: Final = {
     "report": "write one self-contained HTML file",
     "diff": "say where two runs part",
     "export": "write the numbers of a run in another format",
+    "view": "show runs in the browser, also while they train",
 }
 """Each verb with what it does. `neuraldbg.cli.VERB` holds its `main(words) -> int`."""
-
-LATER: Final = frozenset({"report", "export"})
-"""Verbs that are promised but not there yet."""
 
 
 def _help() -> str:
@@ -31,8 +29,7 @@ def _help() -> str:
         "",
     ]
     for verb, does in VERBS.items():
-        later = " (not yet available in this version)" if verb in LATER else ""
-        lines.append(f"  {verb:<8} {does}{later}")
+        lines.append(f"  {verb:<8} {does}")
     return "\n".join([*lines, *_TAIL]) + "\n"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from html import escape
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
 from neuraldbg.report import words
+from neuraldbg.report.charts import alone, causal
+from neuraldbg.report.flow import flow
 from neuraldbg.report.names import listing, plain
 from neuraldbg.report.text import gaps
 
@@ -18,12 +21,23 @@ def fragment(diagnosis: Diagnosis) -> str:
     edge = _EDGE.get(diagnosis.verdict, "#666")
     parts = [f"<p><strong>{_text(words.headline(diagnosis))}</strong></p>"]
     parts += [_hypothesis(h, first=i == 0) for i, h in enumerate(diagnosis.hypotheses)]
+    if diagnosis.hypotheses:
+        parts.append(_graph(diagnosis))
     parts.append(_details("What could not be seen", gaps(diagnosis.gaps)))
     if diagnosis.facts.run.steps:
         cost = words.cost(diagnosis.overhead.ratio, diagnosis.overhead.seconds)
         parts.append(f"<p><small>{_text(cost)}</small></p>")
     style = f"border-left:4px solid {edge};padding:0 1em;max-width:50em"
     return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def _graph(diagnosis: Diagnosis) -> str:
+    """The causal graph as an image: its style stays inside, and its words are in `alt`."""
+    drawn = flow(diagnosis)
+    svg = alone.svg(causal.draw(drawn)).encode("utf-8")
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
+    image = f'<img src="{source}" alt="{_text(causal.describe(drawn))}">'
+    return f"<details><summary>Causal graph</summary>{image}</details>"
 
 
 def _hypothesis(found: CausalHypothesis, *, first: bool) -> str:
