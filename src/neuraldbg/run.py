@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import Diagnosis
+    from neuraldbg.core.facts import Gap
     from neuraldbg.core.record import Record
 
 
@@ -56,10 +59,18 @@ def explain(run: str | os.PathLike[str]) -> Diagnosis:
     return load(run).diagnosis()
 
 
-def diagnose_file(path: Path) -> Diagnosis:
-    """Diagnose a run file."""
+def diagnose_file(path: Path, gaps: Iterable[Gap] = ()) -> Diagnosis:
+    """Diagnose a run file.
+
+    Args:
+        path: The run file.
+        gaps: What else could not be observed, in case it never reached the file.
+    """
     from neuraldbg.core.engine import diagnose
     from neuraldbg.store.reader import RunFile
 
     with RunFile(path) as file:
-        return diagnose(file.record(), file.events())
+        record, events = file.record(), file.events()
+    stored = record.facts.gaps
+    facts = replace(record.facts, gaps=(*stored, *(gap for gap in gaps if gap not in stored)))
+    return diagnose(replace(record, facts=facts), events)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -29,14 +30,14 @@ def diagnose(record: Record, stored: Iterable[SemanticEvent] = ()) -> Diagnosis:
         record: Facts and series.
         stored: Events kept in the run file (seen live, or before old readings were thinned).
     """
-    events = merge(extract(record), stored)
-    view = View(record, events)
     gaps = list(record.facts.gaps)
 
-    def failed(cause: str, error: Exception) -> None:
-        gaps.append(Gap(f"cause {cause}", f"{type(error).__name__}: {error}"))
+    def failed(what: str, name: str, error: Exception) -> None:
+        gaps.append(Gap(f"{what} {name}", f"{type(error).__name__}: {error}"))
 
-    scored = _reportable(view, weigh_all(view, failed))
+    events = merge(extract(record, partial(failed, "events of")), stored)
+    view = View(record, events)
+    scored = _reportable(view, weigh_all(view, partial(failed, "cause")))
     hypotheses = tuple(_hypothesis(view, s) for s in scored)
     return Diagnosis(
         facts=replace(record.facts, gaps=tuple(gaps)),

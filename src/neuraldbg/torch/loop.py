@@ -135,6 +135,10 @@ class Watch(boundaries.Listener):
 
     # -- what the boundaries tell ------------------------------------------------------
 
+    def broke(self, event: str, error: Exception) -> None:
+        """Something of ours raised outside of every guard."""
+        self.faults.fault(event.replace("_", " "), error)
+
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """A backward pass is about to start."""
         self._guard("the loss", lambda: self._backward(tensors))
@@ -370,8 +374,6 @@ class Watch(boundaries.Listener):
             self.models.discard()
         self.due = due
         _set_switch()
-
-    # -- facts ---------------------------------------------------------------------------
 
     def _write_facts(self) -> None:
         self.owned.write(self.writer, self.updates)

@@ -15,6 +15,7 @@ from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.record import Record
 
 Detector = Callable[[Record], Iterable[SemanticEvent]]
+Failed = Callable[[str, Exception], None]
 DETECTORS: dict[str, Detector] = {}
 
 
@@ -25,9 +26,22 @@ def detector(fn: Detector) -> Detector:
 
 
 @np.errstate(all="ignore")
-def extract(record: Record) -> tuple[SemanticEvent, ...]:
-    """Every semantic event of a record, in order of step."""
+def extract(record: Record, failed: Failed | None = None) -> tuple[SemanticEvent, ...]:
+    """Every semantic event of a record, in order of step.
+
+    Args:
+        record: Facts and series.
+        failed: Told the name and error of a detector that raised; without it, the error is
+            raised.
+    """
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    found = [e for name in sorted(DETECTORS) for e in DETECTORS[name](record)]
+    found: list[SemanticEvent] = []
+    for name in sorted(DETECTORS):
+        try:
+            found += DETECTORS[name](record)
+        except Exception as error:  # one detector's bug must not silence the others
+            if failed is None:
+                raise
+            failed(name, error)
     return tuple(sorted(found, key=lambda e: (e.step, e.where, e.id)))
