@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import Diagnosis
+    from neuraldbg.core.facts import Gap
     from neuraldbg.core.record import Record
     from neuraldbg.store.reader import RunFile
 
@@ -58,12 +60,20 @@ def explain(run: str | os.PathLike[str]) -> Diagnosis:
     return load(run).diagnosis()
 
 
-def diagnose_file(path: Path) -> Diagnosis:
-    """Diagnose a run file, with what experiments have shown since."""
+def diagnose_file(path: Path, gaps: Iterable[Gap] = ()) -> Diagnosis:
+    """Diagnose a run file, with what experiments have shown since.
+
+    Args:
+        path: The run file.
+        gaps: What else could not be observed, in case it never reached the file.
+    """
     from neuraldbg.store.reader import RunFile
 
     with RunFile(path) as file:
-        return diagnose_open(file, file.record())
+        record = file.record()
+        stored = record.facts.gaps
+        more = (*stored, *(gap for gap in gaps if gap not in stored))
+        return diagnose_open(file, replace(record, facts=replace(record.facts, gaps=more)))
 
 
 def diagnose_open(file: RunFile, record: Record) -> Diagnosis:

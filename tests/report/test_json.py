@@ -18,8 +18,9 @@ from neuraldbg import report
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
 from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Gap, Overhead
+from neuraldbg.core.privacy import redact
 from neuraldbg.errors import RunFileError
-from neuraldbg.report.json import clean, dumps, encode, facts, redact, to_dict
+from neuraldbg.report.json import clean, dumps, encode, facts, to_dict
 from neuraldbg.report.parse import from_dict, loads
 
 from .samples import ALL, failed, healthy

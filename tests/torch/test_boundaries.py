@@ -185,7 +185,7 @@ def test_wrapped_functions_look_like_their_originals(ear: Ear) -> None:
 def test_listeners_may_be_deaf() -> None:
     """Every event has a default that does nothing."""
     deaf = Listener()
-    for name in [n for n in vars(Listener) if not n.startswith("_")]:
+    for name in [n for n in vars(Listener) if not n.startswith("_") and n != "broke"]:
         method = getattr(deaf, name)
         method(*[None] * (method.__func__.__code__.co_argcount - 1))
 

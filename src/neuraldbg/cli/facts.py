@@ -9,6 +9,7 @@ from typing import Any, Final
 from neuraldbg.cli.table import short, table
 from neuraldbg.core import metrics
 from neuraldbg.core.facts import Channel, Kind
+from neuraldbg.core.privacy import redact
 from neuraldbg.core.record import Record, Series
 from neuraldbg.report import json, spark, words
 from neuraldbg.report.names import command_line, count, listing, place, plain
@@ -77,7 +78,7 @@ def summary(series: Series) -> dict[str, Any]:
 
 def _run(page: Page, record: Record) -> None:
     run = record.facts.run
-    page.paragraph(f"{run.id}: {command_line(json.redact(run.command))}")
+    page.paragraph(f"{run.id}: {command_line(redact(run.command))}")
     ended = run.finished or "cut off"
     page.paragraph(f"started {run.started or '?'}, {count(run.steps, 'step')}, ended: {ended}")
     exception = run.notes.get(metrics.N_EXCEPTION)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -25,9 +23,7 @@ from neuraldbg.core.diagnosis import (
 from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.facts import Facts, Overhead, RunFact
 from neuraldbg.core.metrics import N_EXCEPTION
-
-_SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|auth[-_]?key", re.IGNORECASE)
-_MASK = "***"
+from neuraldbg.core.privacy import redact
 
 
 def dumps(diagnosis: Diagnosis, indent: int | None = 2) -> str:
@@ -151,30 +147,3 @@ def clean(value: Any) -> Any:  # noqa: ANN401 - plain data has no narrower type
     if is_dataclass(value):
         return {f.name: clean(getattr(value, f.name)) for f in fields(value)}
     return clean(value.item()) if hasattr(value, "item") else str(value)
-
-
-def redact(command: Sequence[str]) -> list[str]:
-    """The command without secrets and without the name of the home directory.
-
-    Example:
-        >>> redact(["train.py", "--api-key", "abc", "--token=xyz"])
-        ['train.py', '--api-key', '***', '--token=***']
-    """
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
-    shown: list[str] = []
-    masked = False
-    for word in command:
-        name, equals, _ = word.partition("=")
-        secret = word.startswith("-") and bool(_SECRET.search(name))
-        if masked and not word.startswith("-"):
-            shown.append(_MASK)
-        else:
-            shown.append(f"{name}={_MASK}" if secret and equals else _short(word, home))
-        masked = secret and not equals
-    return shown
-
-
-def _short(word: str, home: str) -> str:
-    if len(home) > 1 and (word == home or word.startswith(home + os.sep)):
-        return "~" + word[len(home) :]
-    return word

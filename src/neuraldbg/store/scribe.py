@@ -66,9 +66,11 @@ class Scribe:
             self._thread.start()
         except RuntimeError as error:  # the system's limit of threads
             raise uncreatable(self._path, error) from error
-        self._ready.wait()
-        if not self._opened and self.error is not None:
-            raise self.error
+        # A thread that dies before it can say so must not be waited for.
+        while not self._ready.wait(_INTERVAL_SECONDS) and self._thread.is_alive():
+            pass
+        if not self._opened:
+            raise self.error or uncreatable(self._path, RuntimeError("the writer's thread died"))
 
     def join(self, timeout: float) -> None:
         """Wait for the end."""
@@ -91,7 +93,10 @@ class Scribe:
         except Exception as error:
             self._fail(error)
         finally:
-            self._inbox.end()
+            try:
+                self._inbox.end()
+            except Exception as error:
+                self._fail(error)
             self._ready.set()
 
     def _fail(self, error: Exception) -> None:

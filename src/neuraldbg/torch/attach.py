@@ -112,7 +112,7 @@ class Session:
             if not trained:
                 return None
             watch.writer.flush()
-            found = diagnose_file(self.path)
+            found = diagnose_file(self.path, self._faults.gaps)
             watch.writer.diagnosis(found.to_json())
             return found
         finally:

@@ -24,11 +24,15 @@ from torch.optim.optimizer import (
 from neuraldbg.torch.compile import is_switched_off
 from neuraldbg.torch.evaluation import LOSSES, is_evaluation
 from neuraldbg.torch.shield import disable, skip, skip_all
-from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, is_training_code
+from neuraldbg.torch.taps import InputTap, ModuleTap, PredictionTap, Tap, is_training_code
 
 
 class Listener:
-    """What can be heard; override what is needed. Implementations must not raise."""
+    """What can be heard; override what is needed."""
+
+    def broke(self, event: str, error: Exception) -> None:
+        """A method of this listener raised; raise again to let the training know."""
+        raise error
 
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """A backward pass starts from these tensors."""
@@ -89,10 +93,20 @@ def ignore(listener: Listener) -> None:
             _undo.pop()()
 
 
-def tell(event: str, *args: object) -> None:
-    """Pass an event to every listener."""
+def tell(event: str, *args: Any, when: Callable[..., bool] | None = None) -> None:  # noqa: ANN401
+    """Pass an event to every listener.
+
+    Args:
+        event: The method to call.
+        args: Its arguments.
+        when: If given, asked first whether the event is worth telling.
+    """
     for listener in tuple(LISTENERS):
-        getattr(listener, event)(*args)
+        try:
+            if when is None or when(*args):
+                getattr(listener, event)(*args)
+        except Exception as error:  # ours never reach the training
+            listener.broke(event, error)
 
 
 def _step_begins(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ANN401
@@ -152,7 +166,7 @@ def _hide() -> None:
         skip(_wrappers)
         disable((tell, _step_begins, _step_ended))
         taps = (ModuleTap, InputTap, PredictionTap)
-        skip_all((*(tap.__call__ for tap in taps), ModuleTap.on_gradient))
+        skip_all((Tap.__call__, *(tap.at for tap in taps), ModuleTap.on_gradient))
 
 
 def _backward(original: Callable[..., None]) -> Callable[..., None]:
@@ -199,11 +213,14 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 def _evaluated(original: Callable[..., Any]) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         result = original(*args, **kwargs)
-        if is_evaluation(result) and is_training_code():
-            tell("evaluated", result)
+        tell("evaluated", result, when=_is_evaluation)
         return result
 
     return loss
+
+
+def _is_evaluation(result: Any) -> bool:  # noqa: ANN401
+    return is_evaluation(result) and is_training_code()
 
 
 def _made(event: str, original: Callable[..., None]) -> Callable[..., None]:

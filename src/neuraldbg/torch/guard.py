@@ -44,6 +44,10 @@ class Faults:
         """Record an error of ours; raises it again under `strict`."""
         if self.strict:
             raise error
+        self.note(what, error)
+
+    def note(self, what: str, error: Exception) -> None:
+        """Record an error of ours where nothing can be raised, as in a thread of ours."""
         self.gap(what, f"{type(error).__name__}: {error}")
         if not self._warned:
             self._warned = True

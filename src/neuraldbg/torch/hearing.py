@@ -50,6 +50,10 @@ class Hearing(boundaries.Listener, ABC):
             self.seconds += now - start
             self._ours += now - max(start, self._step_start)
 
+    def broke(self, event: str, error: Exception) -> None:
+        """Something of ours raised outside of every guard."""
+        self.faults.fault(event.replace("_", " "), error)
+
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """A backward pass is about to start."""
         if not self._rest.left:

@@ -151,6 +151,7 @@ class Hooks:
             self._slot(self._recorder(row + 1, None, None, scan=False)),
             None if source is None else self._slot(self._recorder(source, b.axis, "bounded")),
         )
+        tap.fault = self._fault
         self.taps[b.name] = tap
         self._handles.append(b.module.register_forward_hook(tap))
 
@@ -173,7 +174,12 @@ class Hooks:
         tap = InputTap(inputs, self._slot(count(True)), self._slot(count(False)))
         self._handles.append(model.register_forward_pre_hook(tap, with_kwargs=True))
         after = self._slot(self._timed("the prediction", lambda v: on_prediction(v.detach())))
-        self._handles.append(model.register_forward_hook(PredictionTap(after)))
+        last = PredictionTap(after)
+        tap.fault = last.fault = self._fault
+        self._handles.append(model.register_forward_hook(last))
+
+    def _fault(self, error: Exception) -> None:
+        self.faults.fault("a module boundary", error)
 
     def _slot(self, sink: Callable[[Tensor], None]) -> Tensor:
         slot = Slot(sink)

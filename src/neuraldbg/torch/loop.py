@@ -332,8 +332,6 @@ class Watch(Hearing):
         if not due and self.updates.alone and self.losses.scaler is None:
             self._rest.begin(self.schedule.rest(), made)
 
-    # -- facts ---------------------------------------------------------------------------
-
     def _write_facts(self) -> None:
         self.owned.write(self.writer, self.updates)
         self.writer.losses(list(self.losses.facts.values()))

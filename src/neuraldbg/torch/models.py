@@ -39,6 +39,7 @@ class Models:
         """Put a model under watch; one that is already watched is left alone."""
         compiled = is_compiled(model)
         model = unwrap(model)
+        self._bury()
         for known in self.roots:
             watched = known.ref()
             if watched is not None and any(x is model for x in watched.modules()):
@@ -50,6 +51,14 @@ class Models:
         root.compiled = compiled or is_compiled(model)
         rearm(model)
         self.roots.append(root)
+
+    def _bury(self) -> None:
+        """Let go of models that the script has dropped; what was seen of them stays."""
+        gone = [root for root in self.roots if root.ref() is None]
+        for root in gone:
+            root.close()
+            if not root.used():
+                self.roots.remove(root)
 
     def _absorb(self, model: nn.Module) -> bool:
         """Let go of parts of a model that were watched alone; whether one is compiled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -19,6 +20,7 @@ from neuraldbg.config import Config
 from neuraldbg.core import metrics as m
 from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.facts import Gap, RunFact
+from neuraldbg.core.privacy import redact
 from neuraldbg.errors import RunFileError, UsageError
 from neuraldbg.store.locate import new_run_id, runs_dir
 from neuraldbg.store.writer import RunWriter
@@ -40,7 +42,7 @@ def new_run(command: list[str]) -> RunFact:
     name = next((Path(word).stem for word in command if word and word != "-m"), "session")
     return RunFact(
         id=new_run_id(name, now),
-        command=tuple(command),
+        command=tuple(redact(command)),
         cwd=str(Path.cwd()),
         started=now.isoformat(timespec="seconds"),
         neuraldbg=__version__,
@@ -61,8 +63,8 @@ def open_writer(run: RunFact, out: Path | None, faults: Faults) -> RunWriter:
         RunFileError: The path that was asked for cannot be written.
     """
 
-    def failed(error: BaseException) -> None:
-        faults.gap("the run file", f"writing stopped: {error}")
+    def failed(error: Exception) -> None:
+        faults.note("the rest of the run, because writing its file failed", error)
 
     from neuraldbg.core.engine import early_events
 
@@ -119,7 +121,6 @@ class NeuralDbg:
             msg = f"budget is the share of time that watching may take, 0 or more, not {budget!r}."
             raise UsageError(msg)
         config = Config.from_env()
-        self._off = config.off
         # Held until it is attached; the watch holds it weakly.
         self._model: nn.Module | None = model
         self._optimizer = optimizer
@@ -131,14 +132,18 @@ class NeuralDbg:
         self._path: Path | None = None
         self._writer: RunWriter | None = None
         self._closed = False
+        self._inert = config.off
+        if config.off:
+            self._faults.gap("everything", "NEURALDBG_MODE=off made the monitor inert")
 
     # -- life ------------------------------------------------------------------------
 
     def attach(self) -> NeuralDbg:
-        """Start watching.
+        """Start watching. If that fails for a reason of ours, training goes on unwatched.
 
         Raises:
             UsageError: It is already attached, or was attached and closed before.
+            RunFileError: The run file that was asked for cannot be written.
         """
         if self._watch is not None:
             msg = (
@@ -146,8 +151,19 @@ class NeuralDbg:
                 "Make a new one for another stretch of training."
             )
             raise UsageError(msg)
-        if self._off:
+        if self._inert:
             return self
+        try:
+            self._begin()
+        except Exception as error:
+            if self._out is not None and isinstance(error, RunFileError):
+                raise
+            self._inert = True
+            self._abandon()
+            self._faults.fault("the training", error)
+        return self
+
+    def _begin(self) -> None:
         run = new_run([Path(sys.argv[0]).name, *sys.argv[1:]])
         writer = open_writer(run, self._out, self._faults)
         self._writer, self._path = writer, writer.path
@@ -156,12 +172,16 @@ class NeuralDbg:
             writer.gap(gap)
         self._watch = Watch(writer, self._faults, self._budget, run, only=True)
         self._watch.open()
-        try:
-            self._install_hooks()
-        except Exception:
-            self.close("exception")
-            raise
-        return self
+        self._install_hooks()
+
+    def _abandon(self) -> None:
+        """Take away what a failed start has left."""
+        if self._watch is not None:
+            with contextlib.suppress(Exception):
+                self._watch.close("exception")
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
 
     def _install_hooks(self) -> None:
         """Put taps on every module boundary; the watch owns the handles."""
@@ -189,10 +209,9 @@ class NeuralDbg:
             return
         self._closed = True
         try:
-            self._watch.close(finished)
-            note_gaps(self._watch, self._faults)
-        finally:
-            self._writer.close()
+            _finish(self._watch, self._writer, self._faults, finished)
+        except Exception as error:
+            self._faults.fault("the end of the run", error)
 
     def __enter__(self) -> NeuralDbg:
         return self.attach()
@@ -243,18 +262,30 @@ class NeuralDbg:
         Raises:
             UsageError: Nothing was ever attached.
         """
-        from neuraldbg.core.diagnosis import Diagnosis
-        from neuraldbg.core.facts import Facts
         from neuraldbg.run import diagnose_file
 
-        if self._off:
-            gap = Gap("everything", "NEURALDBG_MODE=off made the monitor inert")
-            return Diagnosis(Facts(RunFact(id="off")), "healthy", gaps=(gap,))
+        if self._inert:
+            return self._nothing()
         if self._writer is None or self._path is None:
             msg = "Nothing was watched yet: enter the `with` block or call attach() first."
             raise UsageError(msg)
-        self._writer.flush()
-        return diagnose_file(self._path)
+        try:
+            self._writer.flush()
+            return diagnose_file(self._path, self._faults.gaps)
+        except Exception as error:  # asked for in the middle of a training
+            self._faults.fault("the diagnosis", error)
+            return self._nothing()
+
+    def _nothing(self) -> Diagnosis:
+        """The diagnosis of a run that nothing is known about, but for why."""
+        from neuraldbg.core.diagnosis import Diagnosis
+        from neuraldbg.core.facts import Facts
+
+        gaps = tuple(self.gaps)
+        headline = f"nothing can be said: {gaps[-1].why}"
+        return Diagnosis(
+            Facts(RunFact(id="none"), gaps=gaps), "healthy", gaps=gaps, headline=headline
+        )
 
     def explain_failure(self, symptom: str | None = None) -> str:
         """The diagnosis as text; with a symptom, only the hypotheses that explain it.
@@ -291,7 +322,7 @@ class NeuralDbg:
         return render(self.diagnosis())
 
     def __repr__(self) -> str:
-        state = "off" if self._off else "idle" if self._watch is None else f"step {self.step}"
+        state = "off" if self._inert else "idle" if self._watch is None else f"step {self.step}"
         return f"NeuralDbg({self._kind}, {state})"
 
     def _repr_html_(self) -> str:
@@ -302,6 +333,16 @@ def _mentions(hypothesis: CausalHypothesis, word: str) -> bool:
     texts = [hypothesis.cause, hypothesis.summary, *(link.text for link in hypothesis.chain)]
     wanted = word.lower().replace("_", " ")
     return any(wanted in text.lower().replace("_", " ") for text in texts)
+
+
+def _finish(watch: Watch, writer: RunWriter, faults: Faults, finished: str) -> None:
+    try:
+        watch.close(finished)
+        note_gaps(watch, faults)
+    finally:
+        writer.close()
+    if writer.error is not None and faults.strict:
+        raise writer.error
 
 
 def note_gaps(watch: Watch, faults: Faults) -> None:

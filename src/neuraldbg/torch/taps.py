@@ -138,8 +138,21 @@ class Tap:
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - hook signatures vary
-        """Do nothing."""
+    fault: Callable[[Exception], None] | None = None
+
+    def __call__(self, *args: Any) -> None:  # noqa: ANN401 - hook signatures vary
+        """Look, and let no error of ours out. What is traced into a graph stays as it is."""
+        if torch.compiler.is_compiling():
+            self.at(*args)
+            return
+        try:
+            self.at(*args)
+        except Exception as error:
+            if self.fault is not None:
+                self.fault(error)
+
+    def at(self, *args: Any) -> None:  # noqa: ANN401 - hook signatures vary
+        """Look at a boundary; a copy does nothing."""
 
 
 class ModuleTap(Tap):
@@ -159,7 +172,7 @@ class ModuleTap(Tap):
         self.source = source
         self.unseen = 0
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
+    def at(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
         """Look at the boundary, on due steps of training only."""
         if not torch.is_grad_enabled():
             if not torch.compiler.is_compiling() and module.training:
@@ -186,7 +199,14 @@ class ModuleTap(Tap):
 
     def on_gradient(self, gradient: Tensor) -> None:
         """Look at the gradient with respect to the output."""
-        look(gradient, self.gradient)
+        if torch.compiler.is_compiling():
+            look(gradient, self.gradient)
+            return
+        try:
+            look(gradient, self.gradient)
+        except Exception as error:
+            if self.fault is not None:
+                self.fault(error)
 
 
 class InputTap(Tap):
@@ -202,7 +222,7 @@ class InputTap(Tap):
         self.train = train
         self.evaluation = evaluation
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    def at(self, module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         """Look at the batch on due steps; always count passes without gradient."""
         if not is_training_code():
             return
@@ -225,7 +245,7 @@ class PredictionTap(Tap):
     def __init__(self, slot: Tensor) -> None:
         self.slot = slot
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
+    def at(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
         """Look at the prediction on due steps of training."""
         if SWITCH.on and torch.is_grad_enabled() and is_training_code():
             value = first_tensor(output)

@@ -43,7 +43,7 @@ def extract(record: Record, failed: Failed | None = None) -> tuple[SemanticEvent
     for name in sorted(DETECTORS):
         try:
             found += DETECTORS[name](record)
-        except Exception as error:
+        except Exception as error:  # one detector's bug must not silence the others
             if failed is None:
                 raise
             failed(name, error)
