@@ -107,7 +107,7 @@ def _text(one: Opened, other: Opened, found: Comparison, change: Change) -> str:
 
 
 def _named(run: RunFact) -> str:
-    from neuraldbg.report.json import redact
+    from neuraldbg.core.privacy import redact
 
     mode = f"compiled ({run.backend or 'backend unknown'})" if run.compiled else "eager"
     return f"{run.id}: {' '.join(redact(run.command))}, {mode}, {run.steps} steps"

@@ -90,7 +90,7 @@ def _nothing(opened: runs.Opened) -> str:
 
 
 def _agreed(record: Record) -> bool:
-    from neuraldbg.report.json import redact
+    from neuraldbg.core.privacy import redact
 
     output.Notices().block(_WARNING.format(command=" ".join(redact(record.facts.run.command))))
     if not sys.stdin.isatty():
@@ -148,7 +148,7 @@ def _summary(data: dict[str, Any]) -> list[str]:
 
 
 def _plan_text(record: Record, tests: list[Test], budget: float) -> str:
-    from neuraldbg.report.json import redact
+    from neuraldbg.core.privacy import redact
 
     lines = [
         f"Command:  {' '.join(redact(record.facts.run.command))}",

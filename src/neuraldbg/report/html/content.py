@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
 from neuraldbg.core.facts import RunFact
+from neuraldbg.core.privacy import redact
 from neuraldbg.core.record import Record
 from neuraldbg.report import words
 from neuraldbg.report.charts.axes import Span
 from neuraldbg.report.charts.curve import Curve
 from neuraldbg.report.charts.heatmap import HeatMap
-from neuraldbg.report.json import redact
 from neuraldbg.report.names import command_line, count, listing
 from neuraldbg.report.pictures import Pictures, channel_of, pictures
 from neuraldbg.report.text import gaps

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from neuraldbg.core.diagnosis import Diagnosis
+from neuraldbg.core.privacy import redact
 from neuraldbg.core.record import Record
 from neuraldbg.report import words
 from neuraldbg.report.charts.axes import Span
 from neuraldbg.report.charts.curve import Curve
 from neuraldbg.report.html import page
 from neuraldbg.report.html.content import content, drawn
-from neuraldbg.report.json import redact
 from neuraldbg.report.names import command_line, listing
 from neuraldbg.report.pictures import main_curves, span_of
 
