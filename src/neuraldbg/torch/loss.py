@@ -62,9 +62,14 @@ def read_loss(
         last_op=_last_op(core if written is None else written.made, made=written is not None),
         parts=parts_of(root),
         batch=_batch(target, prediction),
-        weighted=core is not None
-        and any(saved(core, name) is not None for name in ("weight", "pos_weight")),
+        weighted=core is not None and _weighted(core),
     )
+
+
+def _weighted(core: Node) -> bool:
+    """Whether a fused loss weighs classes or samples by anything but one."""
+    weights = (saved(core, "weight"), saved(core, "pos_weight"))
+    return any(w is not None and not bool((w == 1).all()) for w in weights)
 
 
 def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:

@@ -62,7 +62,7 @@ class LossSide:
         self._pending: LossFact | None = None
         self._reads = 0
         self._prediction: TensorFact | None = None
-        self._output: weakref.ref[Tensor] | None = None
+        self._output: Tensor | None = None  # held from forward to backward, where it lives anyway
         self._scaler: weakref.ref[Any] | None = None
         self._unscaled: list[tuple[weakref.ref[Tensor], Tensor]] = []
         self._late = Delayed()
@@ -74,7 +74,7 @@ class LossSide:
 
     def predicted(self, value: Tensor) -> None:
         """The model's output on a due step."""
-        self._output = weakref.ref(value)
+        self._output = value.detach()
         if self._reads < READS or (self._reads + 1) % SELDOM == 0:
             self._prediction = data.tensor_fact(value)
         for metric, number in data.prediction_numbers(value).items():
@@ -125,7 +125,7 @@ class LossSide:
         if self._reads > READS and self._reads % SELDOM:
             return
         loss = self._meant(loss)
-        output = None if self._output is None else self._output()
+        output, self._output = self._output, None
         self._pending = graph.read_loss(loss, 0, self._prediction, output)
         target = graph.target_of(loss, output)
         if target is not None:
@@ -186,6 +186,7 @@ class LossSide:
             Their mean; None if there is none, or if it comes later, from a device.
         """
         self._keep_fact(index)
+        self._output = None
         if self._unscaled:
             self._unscaled = [(ref, x) for ref, x in self._unscaled if ref() is not None]
         if not self.waiting:
