@@ -202,6 +202,7 @@ class LossFact:
         last_op: The node that made the prediction: `Addmm`, `Softmax`, `Relu`, `Sigmoid`.
         parts: The terms that are added up.
         batch: Samples in the batch.
+        weighted: Whether classes (or positives) are weighed against each other.
     """
 
     index: int = 0
@@ -214,6 +215,7 @@ class LossFact:
     last_op: str | None = None
     parts: tuple[LossPart, ...] = ()
     batch: int | None = None
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,9 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     factor = 1.0 if fact is None or not fact.parts else fact.parts[0].factor
     if fact is None or fact.reduction == "sum" or len(fact.parts) > 1 or factor is None:
         return None
+    # Under weights the best constant is no longer the mix of classes that the batches show.
+    if fact.weighted:
+        return None
     level = _chance(fact, record)
     return level * factor if level is not None and factor > 0 else None
 

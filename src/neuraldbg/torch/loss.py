@@ -58,6 +58,7 @@ def read_loss(loss: Tensor, index: int, prediction: TensorFact | None) -> LossFa
         last_op=_last_op(nodes, core),
         parts=parts_of(root),
         batch=_batch(target, prediction),
+        weighted=core is not None and _weighted(core),
     )
 
 
@@ -69,6 +70,12 @@ def target_of(loss: Tensor) -> Tensor | None:
         if label(node) in FUSED:
             return saved(node, "target")
     return None
+
+
+def _weighted(core: Node) -> bool:
+    """Whether the loss was given class weights or a weight of the positives."""
+    given = saved(core, "pos_weight") if label(core).startswith("Binary") else saved(core, "weight")
+    return given is not None and given.numel() > 0
 
 
 def _kind(nodes: list[Node], core: Node | None) -> str:

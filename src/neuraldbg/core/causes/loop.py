@@ -10,6 +10,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 
 # Gradients left over in this share of the looks are no accident of one step.
@@ -242,6 +243,9 @@ def _feeds(view: View, module: str) -> bool:
     yields_to="broken_graph params_not_optimized",
 )
 def _frozen_params(view: View) -> Finding | None:
+    everything = _all_frozen(view)
+    if everything is not None:
+        return everything
     called = {x.name for x in view.record.called()}
     frozen = [p for p in view.facts.params if not p.requires_grad and p.module in called]
     total = sum(p.numel for p in view.facts.params)
@@ -259,6 +263,22 @@ def _frozen_params(view: View) -> Finding | None:
     ]
     return Finding(
         tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters)."
+    )
+
+
+def _all_frozen(view: View) -> Finding | None:
+    """Backward raised because not one parameter wants a gradient."""
+    no_gradient = raised(view, "does not require grad", "backward found nothing to differentiate")
+    params = view.facts.params
+    if no_gradient is None or not params or any(p.requires_grad for p in params):
+        return None
+    text = f"all {len(params)} parameters have requires_grad=False"
+    return Finding(
+        # Told apart from a cut graph, whose parameters do want a gradient.
+        (no_gradient, evidence(text, 3.0, where=params[0].name)),
+        modules_of(list(params))[::-1],
+        no_gradient.step,
+        f"{text[0].upper()}{text[1:]}.",
     )
 
 
