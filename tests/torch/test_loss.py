@@ -203,3 +203,20 @@ def test_a_graph_that_was_used_up_tells_what_is_left() -> None:
     loss.backward()
     found = fact(loss)
     assert (found.kind, found.target) == ("cross_entropy", None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "weighted"),
+    [
+        (lambda: F.cross_entropy(rows(), labels(), weight=torch.arange(1.0, C + 1)), True),
+        (lambda: F.cross_entropy(rows(), labels()), False),
+        (
+            lambda: nn.BCEWithLogitsLoss(pos_weight=torch.tensor(9.0))(rows(), torch.ones(N, C)),
+            True,
+        ),
+        (lambda: nn.BCEWithLogitsLoss()(rows(), torch.ones(N, C)), False),
+        (lambda: F.mse_loss(rows(), torch.ones(N, C)), False),
+    ],
+)
+def test_weights_of_the_classes_are_seen(loss: Callable[[], Tensor], weighted: bool) -> None:
+    assert fact(loss()).weighted is weighted

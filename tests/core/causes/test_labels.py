@@ -7,6 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.trajectory import trajectory
+
 from ..records import BATCH, Draft, classifier, regression
 from .blame import accused, blamed, confidence, convict, texts
 
@@ -221,3 +224,31 @@ def test_classes_that_are_weighted_already_are_no_fault() -> None:
     draft = classifier().of_batch("target", majority=0.97, distinct=2.0).stays()
     assert "class_imbalance" in accused(draft)
     assert "class_imbalance" not in accused(draft.change_loss(weighted=True))
+
+
+# -- what looks like a fault of the targets ------------------------------------------------
+
+
+def zero_targets(spread: float, loss: float) -> Draft:
+    """Every target is zero; the model's outputs differ by `spread` at a loss of `loss`."""
+    draft = regression().falls(1.0, loss)
+    draft.of_batch("target", mean=0.0, std=0.0, low=0.0, high=0.0, absmax=0.0, distinct=1.0)
+    return draft.put(Kind.LOSS, "prediction", "prediction_sample_std", spread)
+
+
+def test_a_residual_compared_with_zeros_has_no_degenerate_targets() -> None:
+    assert accused(zero_targets(spread=0.8, loss=1e-3)) == []
+
+
+def test_outputs_that_follow_constant_targets_are_degenerate() -> None:
+    convict(zero_targets(spread=0.02, loss=1e-3), "degenerate_targets", where="target")
+
+
+def test_weights_in_the_loss_remedy_the_imbalance() -> None:
+    draft = imbalanced().falls(1.76, 0.7)
+    assert accused(draft.change_loss(weighted=True)) == []
+
+
+def test_a_weighted_loss_has_no_level_that_the_labels_alone_tell() -> None:
+    draft = imbalanced().change_loss(weighted=True)
+    assert trajectory(draft.build()).chance is None

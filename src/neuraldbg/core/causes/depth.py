@@ -10,6 +10,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.activations import gradient_profile
 from neuraldbg.core.facts import ModuleFact
+from neuraldbg.core.raised import raised
 from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_probability
 
 # Layers from which a plain stack counts as deep; He et al. (2015) see plain nets degrade
@@ -18,6 +19,7 @@ DEEP = 8
 
 
 DROP_MUCH = 0.6
+DROP_LAST = "Leave the last, incomplete batch out (drop_last=True), or use LayerNorm."
 
 
 @cause(
@@ -98,6 +100,13 @@ def _signal_span(view: View, layers: list[ModuleFact]) -> float:
 )
 def _batchnorm_small_batch(view: View) -> Finding | None:
     norms = [x for x in view.kinds(BATCHNORM) if x.training is not False]
+    single = raised(
+        view, "Expected more than 1 value per channel", "a batch of one has no spread to divide by"
+    )
+    if single is not None:
+        names = tuple(x.name for x in norms)
+        text = "Batch normalisation met a batch of one sample in training."
+        return Finding((single,), names, single.step, text, DROP_LAST)
     size = view.batch("input", m.B_SIZE).median()
     if not norms or not size <= 4:
         return None

@@ -9,11 +9,14 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
 # Nothing to learn leaves the loss at its level, up to what can be memorised.
 STUCK = 0.6
+# A squared error is at least the variance, a Huber loss half of it; twice that for good measure.
+APART = 4.0
 
 
 @cause(
@@ -115,7 +118,8 @@ def _label_noise(view: View) -> Finding | None:
 )
 def _degenerate_targets(view: View) -> Finding | None:
     # Of several losses in turn (as in a GAN) or in a sum, one target says nothing of the rest.
-    if len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1):
+    several = len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1)
+    if several or _tells_apart(view):
         return None
     std = view.batch("target", m.B_STD).finite()
     distinct = view.batch("target", m.B_DISTINCT).finite()
@@ -147,6 +151,21 @@ def _degenerate_targets(view: View) -> Finding | None:
     return None
 
 
+def _tells_apart(view: View) -> bool:
+    """Whether the model's outputs differ by more than so small a loss allows.
+
+    No error against a constant is smaller than the spread of what is compared with it. Where
+    it is, something made of the output is (a residual, say), and zero is what it should be.
+    """
+    if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1"):
+        return False
+    spread = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite().values
+    if not len(spread):
+        return False
+    last = float(np.median(spread[-5:]))
+    return last > APART * view.path.last and last * last > APART * view.path.last
+
+
 @cause(
     "class_imbalance",
     "One class dominates.",
@@ -164,6 +183,9 @@ def _class_imbalance(view: View) -> Finding | None:
     majority = view.batch("target", m.B_MAJORITY).median()
     distinct = view.batch("target", m.B_DISTINCT).finite().values
     # A batch may miss the rare class altogether: the fullest batch tells how many there are.
+    # Weights in the loss are the remedy: the imbalance no longer decides what is learnt.
+    if view.loss is not None and view.loss.weighted:
+        return None
     if not majority > MAJORITY or not 2 <= distinct.max(initial=0.0) <= 100:
         return None
     share = min(2.5 + 20.0 * (majority - MAJORITY), 4.5)

@@ -11,6 +11,7 @@ from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.nonfinite import first_nonfinite
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind, LossFact, ParamFact
+from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 
 # Gradients left over in this share of the looks are no accident of one step.
@@ -203,6 +204,8 @@ def _constant(view: View) -> Finding | None:
     said = str(view.note(m.N_EXCEPTION) or "")
     if "does not require grad" not in said and (view.loss is None or view.loss.kind != "constant"):
         return None
+    if view.facts.params and not any(p.requires_grad for p in view.facts.params):
+        return None  # nothing is cut: nothing wants a gradient (`_all_frozen`)
     quiet = [x.name for x in view.facts.modules if x.config.get("no_grad_calls") and x.name]
     last = [x.name for x in view.layers[-1:]]
     text = "the loss depends on no parameter: the graph is cut between the model and the loss"
@@ -261,6 +264,9 @@ def _feeds(view: View, module: str) -> bool:
     yields_to="broken_graph params_not_optimized",
 )
 def _frozen_params(view: View) -> Finding | None:
+    everything = _all_frozen(view)
+    if everything is not None:
+        return everything
     called = {x.name for x in view.record.called()}
     frozen = [p for p in view.facts.params if not p.requires_grad and p.module in called]
     total = sum(p.numel for p in view.facts.params)
@@ -296,6 +302,22 @@ def _untrained(frozen: list[ParamFact]) -> list[Evidence]:
         return [evidence("the frozen weights are not those that a layer starts with", -1.5)]
     text = f"{fresh[0].name} is frozen at what the library starts it with: it was never trained"
     return [evidence(text, 3.0, where=fresh[0].name)]
+
+
+def _all_frozen(view: View) -> Finding | None:
+    """Backward raised because not one parameter wants a gradient."""
+    no_gradient = raised(view, "does not require grad", "backward found nothing to differentiate")
+    params = view.facts.params
+    if no_gradient is None or not params or any(p.requires_grad for p in params):
+        return None
+    text = f"all {len(params)} parameters have requires_grad=False"
+    return Finding(
+        # Told apart from a cut graph, whose parameters do want a gradient.
+        (no_gradient, evidence(text, 3.0, where=params[0].name)),
+        modules_of(list(params))[::-1],
+        no_gradient.step,
+        f"{text[0].upper()}{text[1:]}.",
+    )
 
 
 @cause(

@@ -6,12 +6,14 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import LossFact, ModuleFact, TensorFact
+from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 
 RECTIFIERS = frozenset({"Relu", "ReLU", "ReLU6", "Softplus", "Hardtanh"})
 
 
 MOST_CODES = 30  # counts and ratings that are learnt as quantities seldom lack no number
+LOGITS = "Use BCEWithLogitsLoss, or a sigmoid after the last layer."
 REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
 
 
@@ -48,6 +50,15 @@ def last_module(view: View) -> ModuleFact | None:
     yields_to="bad_bias_init wrong_loss",
 )
 def _output_activation_mismatch(view: View) -> Finding | None:
+    no_sigmoid = raised(
+        view,
+        "all elements of input should be between 0 and 1",
+        "the binary cross-entropy was given numbers that are no probabilities",
+    )
+    if no_sigmoid is not None:
+        places = () if (made := last_module(view)) is None else (made.name,)
+        text = "No sigmoid stands before the binary cross-entropy, which expects probabilities."
+        return Finding((no_sigmoid,), places, no_sigmoid.step, text, LOGITS)
     fact = view.loss
     if fact is None:
         return None
