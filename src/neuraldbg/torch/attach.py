@@ -98,11 +98,16 @@ class Session:
         trained = bool(watch.notes[m.N_BACKWARDS] or watch.notes[m.N_STEPS])
         if trained:
             note_gaps(watch, self._faults)
+        # A script may crash before its first backward pass, and the exception say why.
+        crashed = isinstance(exception, Exception) and bool(watch.models.roots)
         try:
-            if not trained:
+            if not trained and not crashed:
                 return None
             watch.writer.flush()
             found = diagnose_file(self.path)
+            trained = trained or bool(found.hypotheses)
+            if not trained:
+                return None
             watch.writer.diagnosis(found.to_json())
             return found
         finally:
