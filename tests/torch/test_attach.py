@@ -285,3 +285,25 @@ def test_a_script_that_trains_nothing_leaves_no_file(tmp_path: Path) -> None:
     nn.Linear(4, 2)(torch.randn(8, 4))
     assert session.finish("ok", None) is None
     assert not session.path.exists()
+
+
+def test_a_crash_before_the_first_backward_pass_is_told_where_torch_says_why(
+    tmp_path: Path,
+) -> None:
+    session = attach.start(tmp_path / "run.ndbg", float("inf"), True, ["train.py"])
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    torch.optim.Adam(model.parameters())
+    with pytest.raises(RuntimeError) as caught:
+        F.binary_cross_entropy(4 + model(torch.ones(2, 3)).abs(), torch.ones(2, 1))
+    found = session.finish("exception", caught.value)
+    assert found is not None
+    assert found.hypotheses[0].cause == "output_activation_mismatch"
+
+
+def test_a_crash_before_the_first_backward_pass_that_says_nothing_leaves_no_file(
+    tmp_path: Path,
+) -> None:
+    session = attach.start(tmp_path / "run.ndbg", float("inf"), True, ["train.py"])
+    torch.optim.Adam(nn.Linear(3, 4).parameters())
+    assert session.finish("exception", ValueError("bad batch")) is None
+    assert not session.path.exists()

@@ -108,11 +108,16 @@ class Session:
             note_gaps(watch, self._faults)
             if self._eager is not None:
                 note_distances(watch.writer, self._eager, self._faults)
+        # A script may crash before its first backward pass, and the exception say why.
+        crashed = isinstance(exception, Exception) and bool(watch.models.roots)
         try:
-            if not trained:
+            if not trained and not crashed:
                 return None
             watch.writer.flush()
             found = diagnose_file(self.path, self._faults.gaps)
+            trained = trained or bool(found.hypotheses)
+            if not trained:
+                return None
             watch.writer.diagnosis(found.to_json())
             return found
         finally:
