@@ -16,8 +16,6 @@ from neuraldbg.core.view import View
 
 # Gradients left over in this share of the looks are no accident of one step.
 ALWAYS = 0.8
-# Rounding leaves no gradient behind: anything above this share of the usual norm counts.
-LEFT_OVER = 1e-3
 
 
 @cause(
