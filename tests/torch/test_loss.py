@@ -154,6 +154,16 @@ def test_shapes_that_are_meant_to_grow(make: Callable[[], Tensor]) -> None:
     assert fact(make()).broadcast is None
 
 
+def test_shapes_that_grow_are_seen_on_any_output_of_a_compiled_graph() -> None:
+    both = nn.Linear(3, 1)
+
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        return both(x), both(x).squeeze(-1)
+
+    _, flat = torch.compile(forward, backend="aot_eager")(torch.randn(N, 3))
+    assert set(fact((flat - torch.ones(N, 1)).square().mean()).broadcast) == {(N, 1), (N,)}
+
+
 def test_a_loss_without_a_graph() -> None:
     found = fact(torch.tensor(1.0))
     assert (found.kind, found.ops, found.parts) == ("constant", (), ())

@@ -20,7 +20,7 @@ BACKWARD: Final = (m.GRAD_RMS, m.GRAD_ABSMAX, m.GRAD_MEAN)
 BATCH: Final = (m.B_ABSMAX, m.B_STD, m.B_MEAN)
 MEANS: Final = frozenset({m.ACT_MEAN, m.GRAD_MEAN, m.B_MEAN})
 # Training amplifies differences. Between two looks, and from one module to the next, this
-# much is taken for amplification; a wrong result is a larger leap (bench/divergence.py).
+# much is taken for amplification; a wrong result is a larger leap.
 AMPLIFIED: Final = 100.0
 # A signal that is smaller than this share of the largest of its kind in the step is compared
 # by that share: where a gradient cancels, the rounding of what cancels is all that is left.

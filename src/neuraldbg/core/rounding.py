@@ -19,7 +19,7 @@ STORED: Final = UNIT["float32"]  # readings are kept in single precision
 SUMS: Final = UNIT["float32"]  # products of low precision are added up in single precision
 WIDTHS: Final = ("in_features", "in_channels", "input_size", "embed_dim", "normalized_shape")
 # Healthy models, eager against `aot_eager` and Inductor: at most 3 units for gradients that
-# cancel (bench/divergence.py). Faults worth the name are hundreds of units.
+# cancel. Faults worth the name are hundreds of units.
 ALLOWANCE: Final = 16.0
 
 

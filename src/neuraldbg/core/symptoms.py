@@ -34,6 +34,7 @@ STATES: dict[tuple[EventType, str], tuple[str, float]] = {
     (EventType.GRADIENT, "vanishing"): ("vanishing", 0.4),
     (EventType.GRADIENT, "exploding"): ("exploding", 0.4),
     (EventType.GRADIENT, "absent"): ("absent", 0.4),
+    (EventType.GRADIENT, "zero"): ("zero_gradient", 0.4),
     (EventType.ACTIVATION, "dead"): ("dead", 0.5),
     (EventType.ACTIVATION, "saturated"): ("saturated", 0.5),
     (EventType.ACTIVATION, "collapsed"): ("collapsed", 0.4),

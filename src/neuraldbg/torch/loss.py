@@ -168,9 +168,9 @@ def _broadcast(nodes: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
             "HuberLoss",
         ):
             continue
-        for inner, _ in node.next_functions:
-            given = None if inner is None else shape(inner)
-            grown = shape(inner) if inner is not None and label(inner) == "Expand" else made
+        for inner, output in node.next_functions:
+            given = None if inner is None else shape(inner, output)
+            grown = given if inner is not None and label(inner) == "Expand" else made
             if label(node) == "Expand":
                 grown = made
             if given and grown and _outer(given, grown):

@@ -68,9 +68,14 @@ def saved(node: Node, name: str) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def shape(node: Node) -> tuple[int, ...] | None:
-    """Shape of what the node made in the forward pass."""
+def shape(node: Node, output: int = 0) -> tuple[int, ...] | None:
+    """Shape of what the node made in the forward pass.
+
+    Args:
+        node: The node.
+        output: Which of its outputs: a compiled graph is one node with many.
+    """
     try:
-        return tuple(int(s) for s in node._input_metadata[0].shape)
+        return tuple(int(s) for s in node._input_metadata[output].shape)
     except (AttributeError, IndexError, TypeError, RuntimeError):
         return None

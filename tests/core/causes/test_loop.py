@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from neuraldbg.core import metrics as m
 from neuraldbg.core.causes.loop import listed, modules_of
-from neuraldbg.core.engine import diagnose
-from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.facts import ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -29,15 +27,6 @@ def not_held(pattern: str) -> Draft:
     """Parameters that get gradients and that no optimizer holds."""
     draft = classifier().stays().change_param(pattern, optimizer=None, group=None)
     return draft.without_series(pattern)
-
-
-def cut(*layers: str) -> Draft:
-    """Parameters in the optimizer that never get a gradient."""
-    draft = classifier().stays()
-    for layer in layers:
-        draft.change_param(f"{layer}.*", reached=False)
-        draft.of_param(f"{layer}.*", grad_none=1.0, update_ratio=0.0, still=1.0)
-    return draft
 
 
 def climbing() -> Draft:
@@ -169,67 +158,6 @@ def test_an_optimizer_that_never_stepped_proves_nothing_about_what_it_holds() ->
     assert "params_not_optimized" not in accused(draft)
 
 
-# -- the graph -------------------------------------------------------------------------------
-
-
-def test_a_layer_in_front_of_trained_ones_without_gradient_is_cut_off() -> None:
-    best = convict(cut("fc1"), "broken_graph", where="fc1")
-    assert "runs in the forward pass before modules that do get gradients" in texts(best)
-
-
-def test_a_last_layer_without_gradient_feeds_nothing_that_gets_one() -> None:
-    found = diagnose(cut("fc3").build()).hypotheses
-    told = "".join(texts(h) for h in found if h.cause == "broken_graph")
-    assert "never got one" in told
-    assert "runs in the forward pass before" not in told
-
-
-def test_the_module_nearest_to_the_cut_comes_with_all_behind_it() -> None:
-    assert convict(cut("fc1", "fc2"), "broken_graph", where="fc1").where == ("fc1", "fc2")
-
-
-def test_a_call_under_no_grad_is_evidence() -> None:
-    draft = cut("fc1").change_module("fc1", calls=0, config={"no_grad_calls": 12})
-    best = convict(draft, "broken_graph", where="fc1")
-    assert "without gradient recording" in texts(best)
-
-
-def test_a_module_inside_a_called_block_counts_as_called() -> None:
-    draft = cut()
-    draft.module("block", "Block", leaf=False, before="fc2").layer("block.hidden", 64, 64)
-    draft.change_module("block.hidden", calls=0)
-    draft.change_param("block.*", reached=False).of_param("block.*", grad_none=1.0, still=1.0)
-    assert "broken_graph" in accused(draft)
-
-
-def test_a_module_that_is_never_called_is_only_unused() -> None:
-    draft = classifier().layer("spare", 64, 64).change_module("spare", calls=0)
-    draft.change_param("spare.*", reached=False).of_param("spare.*", grad_none=1.0)
-    assert accused(draft) == []
-
-
-def test_a_gradient_that_arrives_now_and_then_is_a_branch_not_a_cut() -> None:
-    sometimes = np.where(np.arange(LOOKS) % 5 == 0, 0.0, 1.0)
-    assert "broken_graph" not in accused(cut("fc1").of_param("fc1.*", grad_none=sometimes))
-
-
-def test_two_looks_without_gradient_are_too_few() -> None:
-    draft = cut("fc1")
-    for name in ("fc1.weight", "fc1.bias"):
-        draft.put(Kind.PARAM, name, m.P_GRAD_NONE, [1.0, 1.0])
-    assert "broken_graph" not in accused(draft)
-
-
-def test_where_nothing_is_reached_the_graph_was_never_seen() -> None:
-    draft = cut("fc1").change_param("*", reached=None)
-    assert "broken_graph" not in accused(draft)
-
-
-def test_a_cut_and_a_forgotten_parameter_are_told_apart() -> None:
-    assert "params_not_optimized" not in accused(cut("fc1"))
-    assert "broken_graph" not in accused(not_held("fc1.*"))
-
-
 # -- frozen ----------------------------------------------------------------------------------
 
 
@@ -290,14 +218,6 @@ def test_modules_are_listed_once_and_briefly() -> None:
 
 
 # -- seen in other ways ----------------------------------------------------------------------
-
-
-def test_a_loss_that_wants_no_gradient_is_cut_off_from_the_model() -> None:
-    draft = Draft(1).module("", "Net", leaf=False).layer("fc1", 4, 4)
-    draft.optimizer("SGD", lr=0.1)
-    draft.notes(exception="RuntimeError: element 0 of tensors does not require grad")
-    best = convict(draft, "broken_graph", where="fc1")
-    assert "depends on no parameter" in texts(best)
 
 
 def frozen_at(absmax: float) -> Draft:

@@ -9,6 +9,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import Kind
+from neuraldbg.core.silence import silenced
 from neuraldbg.core.view import View
 
 FP16_MAX = 65504.0
@@ -217,7 +218,7 @@ def _compiler_divergence(view: View) -> Finding | None:
         if (series.values > 1).any()
     ]
     if not found:
-        return None
+        return _lost_gradient(view)
     step, name, gap = min(found)
     place = name or "the model itself"
     by = f"by {gap:.3g} times the expected rounding" if np.isfinite(gap) else "in being finite"
@@ -226,6 +227,26 @@ def _compiler_divergence(view: View) -> Finding | None:
         (name,),
         step,
         f"From step {step} on {place} computes something else than in eager mode.",
+    )
+
+
+def _lost_gradient(view: View) -> Finding | None:
+    """Compiled code that gives a zero gradient where a library layer must pass one on."""
+    lost = silenced(view) if view.facts.run.compiled else None
+    if lost is None or not lost.passed_by:
+        return None
+    last = lost.layers[0]
+    text = (
+        f"{lost.nearest} gets a gradient and its units are alive, yet {last} right before it gets "
+        "exactly zero at every look: the compiled backward pass loses it"
+    )
+    return Finding(
+        (evidence(text, 6.5, where=last, step=lost.step), view.fails(1.0, 0.0)),
+        lost.layers,
+        lost.step,
+        f"No gradient reaches {last} in the compiled model.",
+        "Run the script with `neuraldbg run --compare-eager`, which tells whether eager mode trains "
+        f"{last}; then keep that part out of torch.compile (torch.compiler.disable) and report it.",
     )
 
 
