@@ -188,6 +188,19 @@ def test_a_weight_that_is_no_number_is_told_and_does_not_disturb_the_others(
     assert [s.cause.id for s in found] == ["fine"]
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("step", "loss"), [(0, 8.0), (1, 0.0)])
+def test_what_breaks_before_the_first_update_is_no_work_of_an_update(
+    step: int, loss: float
+) -> None:
+    for name, late in (("at once", False), ("by updates", True)):
+        cause(name, name, repair="nothing", needs_update=late)(
+            lambda _: Finding((evidence("seen", 9.0),))
+        )
+    found = {s.cause.id: s.score for s in ranking(classifier().breaks(step))[0]}
+    assert found["at once"] - found["by updates"] == pytest.approx(loss)
+
+
 def test_the_best_comes_first() -> None:
     found, failed = ranking(classifier().stays().of_optimizer("0", grad_carried=2.0))
     assert failed == []

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuraldbg.core.causes import Cause, Finding, all_causes
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.symptoms import Symptom, symptoms
 from neuraldbg.core.view import View
 
@@ -22,6 +23,8 @@ YIELDS = 5.0
 EXPLAINED_AWAY = 2.0
 # From this weight on, evidence is a direct sight of the fault, not a symptom of it.
 DIRECT = 4.0
+# What a run loses before its first update is no work of an update.
+EARLIER = 8.0
 # Slope and offset from score to probability. `bench/calibrate.py` fits 0.66 and 1.68 to the
 # generator's runs; flatter and lower here, since the engine was tuned with these runs in sight
 # and is judged on others.
@@ -70,15 +73,20 @@ def weigh_all(view: View, failed: Callable[[str, Exception], None]) -> list[Scor
         try:
             finding = cause.weigh(view)
             if finding is not None:
-                out.append(_score(cause, finding, seen))
+                out.append(_score(view, cause, finding, seen))
         except Exception as error:
             failed(cause.id, error)
     settled = yield_upstream(out)
     return explain_away(sorted(settled, key=lambda s: (-s.score, s.cause.id)))
 
 
-def _score(cause: Cause, finding: Finding, seen: dict[str, Symptom]) -> Scored:
+def _score(view: View, cause: Cause, finding: Finding, seen: dict[str, Symptom]) -> Scored:
     explained = tuple(s for n, s in seen.items() if n in cause.explains)
+    if cause.needs_update and _broken_at_start(view):
+        text = "the loss is not finite before the first update"
+        finding = replace(
+            finding, evidence=(*finding.evidence, Evidence(text, -EARLIER, "loss", 0))
+        )
     own = sum(e.weight for e in finding.evidence)
     if not math.isfinite(own):
         message = "its evidence has no finite weight"
@@ -86,6 +94,12 @@ def _score(cause: Cause, finding: Finding, seen: dict[str, Symptom]) -> Scored:
     covered = sum(s.weight for s in explained)
     left = sum(s.weight for n, s in seen.items() if n not in cause.explains)
     return Scored(cause, finding, cause.prior + own + covered - 0.5 * left, explained)
+
+
+def _broken_at_start(view: View) -> bool:
+    """Whether the loss of the very first step was seen, and is not finite."""
+    series = view.path.series
+    return len(series) > 0 and int(series.steps[0]) == 0 and not math.isfinite(series.values[0])
 
 
 def yield_upstream(scored: list[Scored]) -> list[Scored]:

@@ -133,12 +133,13 @@ class View:
         return out
 
     @cached_property
-    def _roots(self) -> list[str]:
+    def models(self) -> list[str]:
+        """The watched models by name; a run of one model has `""`."""
         return [x.name for x in self.facts.modules if x.caller is None]
 
     def root_of(self, module: str) -> str:
         """The watched model that a module belongs to."""
-        own = [r for r in self._roots if not r or module == r or module.startswith(r + ".")]
+        own = [r for r in self.models if not r or module == r or module.startswith(r + ".")]
         return max(own, key=len, default="")
 
     def params_of(self, module: str) -> list[ParamFact]:

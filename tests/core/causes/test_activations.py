@@ -34,6 +34,7 @@ def linear(dropout: float | None = None) -> Draft:
     """Three linear layers whose activations were forgotten."""
     draft = classifier().stays(1.9)
     draft.modules = [x for x in draft.modules if x.kind != "ReLU"]
+    draft.change_loss(ops=("NllLoss", "LogSoftmax", "Addmm", "Addmm", "Addmm"))
     draft.of_module("fc[23]", in_rms=0.9, in_zero=0.0)
     if dropout is not None:
         draft.module("drop", "Dropout", before="fc3", p=dropout)
@@ -95,6 +96,18 @@ def test_linear_layers_that_feed_each_other_have_no_nonlinearity_between_them() 
     best = convict(draft, "missing_nonlinearity", where="fc1")
     assert best.where[:3] == ("fc1", "fc2", "fc3")
     assert "fc1 and 2 more follow each other" in texts(best)
+
+
+def test_an_activation_of_tiny_numbers_is_one_although_it_changes_none() -> None:
+    draft = linear().stays()
+    for layer in ("fc2", "fc3"):
+        draft.module(f"before_{layer}", "Tanh", before=layer)
+    assert "missing_nonlinearity" not in accused(draft)
+
+
+def test_an_activation_written_as_a_function_is_one() -> None:
+    draft = linear().stays().change_loss(ops=("NllLoss", "LogSoftmax", "Addmm", "Tanh", "Tanh"))
+    assert "missing_nonlinearity" not in accused(draft)
 
 
 def test_dropout_between_linear_layers_is_no_nonlinearity() -> None:

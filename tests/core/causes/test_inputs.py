@@ -158,6 +158,12 @@ def test_a_batch_of_one_sample_cannot_differ() -> None:
 # -- change --------------------------------------------------------------------------------
 
 
+def test_where_models_feed_each_other_their_inputs_may_change() -> None:
+    draft = shifted()
+    draft.module("critic", "Critic", leaf=False).change_module("critic", caller=None)
+    assert "distribution_shift" not in accused(draft)
+
+
 def test_inputs_that_change_within_the_run_are_found_at_their_step() -> None:
     best = convict(shifted(), "distribution_shift", where="input", step=100)
     assert "the mean of the input moves by" in texts(best)

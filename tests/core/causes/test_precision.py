@@ -67,6 +67,19 @@ def test_float32_does_not_overflow_there() -> None:
     assert "half_precision_overflow" not in accused(overflowing().notes(autocast="bfloat16"))
 
 
+def test_infinity_between_finite_modules_is_arithmetic_that_overflows() -> None:
+    draft = overflowing(top=60.0).breaks(0).change_param("*", dtype="float16")
+    draft.of_module("fc3", in_absmax=np.inf, in_rms=np.inf, in_nonfinite=2.0)
+    best = convict(draft, "half_precision_overflow", where="fc3", step=None)
+    assert "receives infinity" in texts(best)
+
+
+def test_infinity_that_a_module_passes_on_was_made_there() -> None:
+    draft = overflowing(top=60.0).breaks(0).of_module("fc1", act_nonfinite=4.0, in_nonfinite=0.0)
+    draft.of_module("fc3", in_absmax=np.inf, in_rms=np.inf, in_nonfinite=2.0)
+    assert blamed(draft).where == ("fc1",)
+
+
 def test_small_activations_do_not_overflow() -> None:
     assert "half_precision_overflow" not in accused(overflowing(top=900.0))
 

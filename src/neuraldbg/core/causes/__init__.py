@@ -58,6 +58,7 @@ class Cause:
         prior: Log-odds before any evidence.
         yields_to: Causes further upstream that, where they hold, bring this one's evidence
             about by themselves.
+        needs_update: Whether it can show after the first optimizer step at the earliest.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Cause:
     family: str
     prior: float
     yields_to: frozenset[str]
+    needs_update: bool
 
 
 # Log-odds of a cause before any evidence: about one run in fifty-five has it.
@@ -91,6 +93,7 @@ def cause(
     references: tuple[str, ...] = (),
     prior: float = PRIOR,
     yields_to: str = "",
+    needs_update: bool = False,
 ) -> Callable[[Weigh], Weigh]:
     """Register a cause; the decorated function weighs the evidence for it."""
 
@@ -108,6 +111,7 @@ def cause(
             family=weigh.__module__.rpartition(".")[2],
             prior=prior,
             yields_to=frozenset(yields_to.split()),
+            needs_update=needs_update,
         )
         return weigh
 

@@ -16,6 +16,33 @@ from neuraldbg.core.view import DROPOUT, View, drop_probability
 SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
 
 
+# Elementwise activations: whatever lies around one is no longer one linear map.
+BENDING = SQUASHING | {
+    *(
+        "ReLU",
+        "ReLU6",
+        "LeakyReLU",
+        "PReLU",
+        "RReLU",
+        "ELU",
+        "SELU",
+        "CELU",
+        "GELU",
+        "SiLU",
+        "Mish",
+    ),
+    *(
+        "Softplus",
+        "Hardtanh",
+        "Hardswish",
+        "Softshrink",
+        "Hardshrink",
+        "Tanhshrink",
+        "GLU",
+        "Softmax",
+    ),
+}
+BENDING_OPS = frozenset({"Tanh", "Sigmoid", "Gelu", "Silu", "Relu", "Elu", "LeakyRelu", "Softplus"})
 NARROW = 4
 # A tanh keeps the gradient's scale where it is not flat; a healthy layer is seldom flat.
 TANH_SOUND = 0.2
@@ -128,7 +155,7 @@ def _stuck(view: View) -> Evidence:
 def _missing_nonlinearity(view: View) -> Finding | None:
     chain = _linear_chain(view)
     hidden = [x for x in view.layers if not x.kind.startswith("Embedding")]
-    if len(chain) < 2 or len(chain) < len(hidden):
+    if len(chain) < 2 or len(chain) < len(hidden) or _bent_by_function(view, len(chain) - 1):
         return None
     text = f"{listed(tuple(x.name for x in chain))} follow each other: each receives exactly what the one before gave"
     found = [
@@ -151,10 +178,24 @@ def _linear_chain(view: View) -> list[ModuleFact]:
     best: list[ModuleFact] = []
     run: list[ModuleFact] = []
     for x in view.layers:
-        direct = bool(run) and _direct(view, run[-1], x, drops)
+        bent = bool(run) and _bent(view, run[-1], x)
+        direct = bool(run) and not bent and _direct(view, run[-1], x, drops)
         run = [*run, x] if direct else [x] if x.kind == "Linear" else []
         best = max(best, run, key=len)
     return best
+
+
+def _bent(view: View, giver: ModuleFact, taker: ModuleFact) -> bool:
+    """Whether an activation lies between two layers: a tanh of small numbers changes none."""
+    start, end = giver.order or 0, taker.order or 0
+    between = [x for x in view.record.called() if start < (x.order or 0) < end]
+    return any(x.kind in BENDING for x in between)
+
+
+def _bent_by_function(view: View, gaps: int) -> bool:
+    """Whether the loss graph holds an activation, written as a function, for each gap."""
+    ops = view.loss.ops if view.loss else ()
+    return sum(op in BENDING_OPS for op in ops) >= gaps
 
 
 def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float]) -> bool:

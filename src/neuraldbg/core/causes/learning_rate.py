@@ -58,6 +58,7 @@ SLOW_RATIO = 2e-3
     "half_precision_overflow excessive_momentum unstable_attention "
     "exploding_recurrence bad_bias_init outlier_batch wrong_update_sign "
     "unshuffled_data lr_schedule optimizer_misconfigured outlier_batch",
+    needs_update=True,
 )
 def _lr_too_high(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):
@@ -169,6 +170,7 @@ def _steady(view: View) -> list[Evidence]:
     "output_activation_mismatch saturating_activation depth_without_normalization "
     "loss_reduction_scale optimizer_misconfigured low_precision_update "
     "bad_bias_init init_too_small",
+    needs_update=True,
 )
 def _lr_too_low(view: View) -> Finding | None:
     if not view.ratios or not len(view.lr):
@@ -230,6 +232,7 @@ def _pace(view: View) -> float:
     repair="Step the scheduler at the granularity it was built for (per optimizer step or per epoch), and check its length.",
     experiment="hold lr at its initial or peak value; add a warm-up",
     rivals={"lr_too_low": "there the rate is too low from the start"},
+    needs_update=True,
 )
 def _lr_schedule(view: View) -> Finding | None:
     lr = view.lr.finite()

@@ -31,6 +31,7 @@ ALWAYS = 0.8
     experiment="zero gradients before each backward",
     rivals={"lr_too_high": "the gradient at the start of backward is zero there"},
     references=("PyTorch tutorials: zeroing out gradients",),
+    needs_update=True,
 )
 def _missing_zero_grad(view: View) -> Finding | None:
     for index, left in view.record.each(Kind.OPTIMIZER, m.O_CARRIED):
@@ -68,6 +69,7 @@ def _missing_zero_grad(view: View) -> Finding | None:
     repair="Call optimizer.step() after each backward pass.",
     experiment="step after each backward",
     rivals={"params_not_optimized": "there the optimizer steps, on other parameters"},
+    needs_update=True,
 )
 def _missing_optimizer_step(view: View) -> Finding | None:
     backwards, steps = view.count(m.N_BACKWARDS), view.count(m.N_STEPS)
@@ -104,6 +106,7 @@ def _missing_optimizer_step(view: View) -> Finding | None:
         "broken_graph": "there the parameters are in the optimizer and get no gradient",
         "frozen_params": "there requires_grad is False",
     },
+    needs_update=True,
 )
 def _params_not_optimized(view: View) -> Finding | None:
     if not any(o.steps for o in view.facts.optimizers):
@@ -214,6 +217,7 @@ def _all_frozen(view: View) -> Finding | None:
     repair="Minimise the loss: remove the minus sign, or maximize=True.",
     experiment="negate the loss",
     rivals={"lr_too_high": "there the loss falls at a smaller rate"},
+    needs_update=True,
 )
 def _wrong_update_sign(view: View) -> Finding | None:
     found: list[Evidence] = []

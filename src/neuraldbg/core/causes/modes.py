@@ -86,9 +86,8 @@ def _train_mode_inference(view: View) -> Finding | None:
             2.0 if norms else 1.5,
         ),
     ]
-    models = [x.name for x in view.facts.modules if x.caller is None]
-    if len(models) > 1:
-        text = f"{len(models)} models train together: one may draw samples for the other"
+    if len(view.models) > 1:
+        text = f"{len(view.models)} models train together: one may draw samples for the other"
         found.append(evidence(text, -4.0))
     return Finding(
         tuple(found),

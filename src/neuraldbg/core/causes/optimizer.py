@@ -22,6 +22,7 @@ from neuraldbg.core.view import View
     ),
     repair="Lower weight_decay (1e-4 to 1e-2 is usual).",
     experiment="weight decay 0",
+    needs_update=True,
 )
 def _excessive_weight_decay(view: View) -> Finding | None:
     decay = view.setting("weight_decay", 0.0)
@@ -73,6 +74,7 @@ def _shrink(view: View, name: str) -> float:
     ),
     repair="Use momentum 0.9 (beta1 0.9).",
     experiment="momentum 0.9 / beta1 0.9",
+    needs_update=True,
 )
 def _excessive_momentum(view: View) -> Finding | None:
     momentum = view.setting("momentum", view.setting("betas.0", 0.0))
@@ -102,6 +104,7 @@ def _excessive_momentum(view: View) -> Finding | None:
     rivals={
         "clip_before_unscale": "there the gradients still carry the loss scale when they are clipped"
     },
+    needs_update=True,
 )
 def _excessive_clipping(view: View) -> Finding | None:
     norm = view.record.series(Kind.OPTIMIZER, "0", m.O_CLIP_NORM).finite()
@@ -137,6 +140,7 @@ def _excessive_clipping(view: View) -> Finding | None:
     chain=("eps or betas are far from sound", "the preconditioned step vanishes or goes stale"),
     repair="Use the optimizer's default eps and betas.",
     experiment="default settings",
+    needs_update=True,
 )
 def _optimizer_misconfigured(view: View) -> Finding | None:
     eps, beta2 = view.setting("eps"), view.setting("betas.1", 0.999)

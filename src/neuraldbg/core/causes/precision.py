@@ -35,9 +35,10 @@ def _half_precision_overflow(view: View) -> Finding | None:
         x.name: view.module(x.name, m.ACT_ABSMAX).finite().values for x in view.record.called()
     }
     near = {n: float(v.max()) for n, v in peaks.items() if len(v) and v.max() > FP16_MAX / 4}
+    between = _overflowed_into(view)
     name = next(
         (x.name for x in view.record.called() if _overflows(view, x.name)),
-        max(near, key=near.__getitem__, default=""),
+        between or max(near, key=near.__getitem__, default=""),
     )
     if not name:
         return None
@@ -48,6 +49,11 @@ def _half_precision_overflow(view: View) -> Finding | None:
     if _overflows(view, name):
         text = f"{name} computes in float16 and gives infinity from finite input"
         found.append(evidence(text, 5.0, where=name))
+    elif name == between:
+        text = (
+            f"{name} receives infinity where all that ran before it in float16 gave finite numbers"
+        )
+        found.append(evidence(text, 4.5, where=name))
     return Finding(tuple(found), (name,), None, f"{name} overflows float16.")
 
 
@@ -56,6 +62,21 @@ def _overflows(view: View, name: str) -> bool:
     out, into = (view.module(name, k).values[:1] for k in (m.ACT_NONFINITE, m.IN_NONFINITE))
     given = [s.values[:1].sum() for n, s in view.record.each(Kind.BATCH, m.B_NONFINITE)]
     return bool(len(out) and out[0] > 0 and not into.sum() > 0 and not sum(given) > 0)
+
+
+def _overflowed_into(view: View) -> str:
+    """The first module that receives an infinity which no module made; empty if none does.
+
+    It comes from the user's own arithmetic between the modules: a square, a sum, an exponential.
+    """
+    for x in view.record.called():
+        top = view.module(x.name, m.IN_ABSMAX).values[:1]
+        if len(top) and np.isinf(top[0]):
+            return x.name
+        made = view.module(x.name, m.ACT_NONFINITE).values[:1]
+        if x.leaf and made.sum() > 0:
+            return ""
+    return ""
 
 
 def _half(view: View) -> bool:
@@ -116,6 +137,7 @@ def _half_precision_underflow(view: View) -> Finding | None:
     ),
     repair="Keep the weights in float32 (mixed precision instead of .bfloat16()).",
     experiment="float32 weights",
+    needs_update=True,
 )
 def _low_precision_update(view: View) -> Finding | None:
     coarse = [p for p in view.weights if p.dtype in ("bfloat16", "float16")]
@@ -154,6 +176,7 @@ def _low_precision_update(view: View) -> Finding | None:
     repair="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
     experiment="unscale first",
     rivals={"excessive_clipping": "there no loss scale is involved"},
+    needs_update=True,
 )
 def _clip_before_unscale(view: View) -> Finding | None:
     clips = view.count(m.N_CLIP_BEFORE_UNSCALE)
@@ -262,6 +285,7 @@ def _lost_gradient(view: View) -> Finding | None:
     repair="Regularise (augmentation, weight decay, dropout), stop earlier, or use more data.",
     yields_to="distribution_shift outlier_batch class_imbalance wrong_update_sign lr_too_high "
     "unshuffled_data label_noise",
+    needs_update=True,
 )
 def _overfitting(view: View) -> Finding | None:
     held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
