@@ -186,6 +186,8 @@ def _degenerate_input(view: View) -> Finding | None:
     yields_to="unshuffled_data outlier_batch nonfinite_input",
 )
 def _distribution_shift(view: View) -> Finding | None:
+    if len(view.models) > 1:
+        return None  # what one model is given, another may have made
     for metric, word in ((m.B_MEAN, "mean"), (m.B_STD, "spread")):
         series = view.batch("input", metric).finite()
         if len(series) < 40:
