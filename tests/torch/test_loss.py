@@ -141,6 +141,27 @@ def test_shapes_that_grow_into_each_other(make: Callable[[], Tensor]) -> None:
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: F.l1_loss(maps(), torch.ones(N, 5, 5)),
+        lambda: F.mse_loss(maps().squeeze(1), torch.ones(N, 1, 5, 5)),
+        lambda: (maps() - torch.ones(N, 5, 5)).square().mean(),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+def test_maps_that_are_compared_with_those_of_every_other_sample(
+    make: Callable[[], Tensor],
+) -> None:
+    assert set(fact(make()).broadcast) == {(N, 1, 5, 5), (N, 5, 5)}
+
+
+def maps() -> Tensor:
+    return nn.Conv2d(1, 1, 1)(torch.randn(N, 1, 5, 5))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (rows()[:, None] - rows()[None]).square().sum(-1).mean(),
+        lambda: F.mse_loss(rows()[:, None].expand(N, N, C), torch.ones(N, N, C)),
         lambda: F.mse_loss(column(), torch.ones(N, 1)),
         lambda: F.mse_loss(column().squeeze(1), torch.ones(N)),
         lambda: ((column() - 1) ** 2).mean(),

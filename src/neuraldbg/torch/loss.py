@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from torch import Tensor
@@ -19,6 +18,8 @@ GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
+# Operations that compare two tensors entry by entry, and expand them to one shape before.
+COMPARING: Final = frozenset({"MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "Sub", "Mul"})
 RESHAPING: Final = frozenset(
     (
         *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Flatten", "Squeeze", "Unsqueeze"),
@@ -153,33 +154,47 @@ def _batch(target: Tensor | None, prediction: TensorFact | None) -> int | None:
 def _broadcast(nodes: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Two shapes that grew into a third at the loss: `(N, 1)` against `(N,)`.
 
-    Only the outer product of two vectors of the same length counts: adding a bias or a
-    scale broadcasts too, but never squares the number of entries.
+    Adding a bias or a scale broadcasts too, but never compares every sample with every other.
     """
     for node in nodes[:24]:
-        made = shape(node)
-        if label(node) not in (
-            "Sub",
-            "Expand",
-            "MseLoss",
-            "L1Loss",
-            "SmoothL1Loss",
-            "Mul",
-            "HuberLoss",
-        ):
+        if label(node) not in COMPARING:
             continue
-        for inner, output in node.next_functions:
-            given = None if inner is None else shape(inner, output)
-            grown = given if inner is not None and label(inner) == "Expand" else made
-            if label(node) == "Expand":
-                grown = made
-            if given and grown and _outer(given, grown):
-                other = (grown[-1],) if given[-1] == 1 and len(given) > 1 else (grown[0], 1)
-                return given, other
+        operands = [_before_growth(n, i) for n, i in node.next_functions if n is not None]
+        if _on_purpose(operands):
+            continue
+        for one, grown in operands:
+            whole = grown or shape(node)
+            other = _squared(one, whole) if one and whole else None
+            if one and other:
+                return one, other
     return None
 
 
-def _outer(given: tuple[int, ...], grown: tuple[int, ...]) -> bool:
-    n = math.prod(given)
-    square = len(grown) >= 2 and grown[-1] == grown[-2] == n and math.prod(grown) == n * n
-    return square and n > 1
+Shape = tuple[int, ...] | None
+
+
+def _before_growth(node: Node, output: int) -> tuple[Shape, Shape]:
+    """An operand's shape before it was expanded, and after (None if it was not)."""
+    if label(node) != "Expand":
+        return shape(node, output), None
+    inner = next(((n, i) for n, i in node.next_functions if n is not None), None)
+    if inner is None:
+        return None, None
+    # A dimension that was put in by hand in front of maps is there to be expanded.
+    meant = label(inner[0]) == "Unsqueeze" and len(shape(node) or ()) > 2
+    return (None if meant else shape(*inner)), shape(node)
+
+
+def _on_purpose(operands: list[tuple[Shape, Shape]]) -> bool:
+    """Whether two operands of as many dimensions were lined up to be compared pairwise."""
+    return len(operands) == 2 and all(x is not None and 1 in x[:2] for x, _ in operands)
+
+
+def _squared(given: tuple[int, ...], grown: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The other operand's shape, if each of N samples was lined up with each of N others."""
+    n = grown[0]
+    if len(grown) < 2 or n < 2 or grown[1] != n:
+        return None
+    if given == (n, 1, *grown[2:]):
+        return grown[1:]
+    return (n, 1, *grown[2:]) if given == grown[1:] else None

@@ -203,3 +203,28 @@ def test_the_gradient_profile_follows_the_order_of_execution() -> None:
     record = draft.build()
     profile = gradient_profile(View(record, extract(record)))
     assert profile == [("fc1", pytest.approx(1e-5)), ("fc3", pytest.approx(2e-3))]
+
+
+def convolutions(*, compiled: bool = False, depth: int = 3) -> Draft:
+    """Convolutions with nothing between them, and a head behind an average."""
+    draft = Draft().module("", "Net", leaf=False)
+    for i in range(depth):
+        draft.layer(f"conv{i}", 8, 8, "Conv1d").of_module(f"conv{i}", in_rms=0.9, in_zero=0.0)
+    draft.layer("head", 8, 2).losses.append(classifier().losses[0])
+    ops = ("CompiledFunction",) if compiled else ("NllLoss", "Addmm", "Mean", "Convolution")
+    draft.change_loss(ops=ops).of_batch("target", entropy=0.69, distinct=2.0)
+    return draft.optimizer("SGD", lr=0.1).stays(0.69)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_convolutions_that_follow_each_other_are_one_linear_map(compiled: bool) -> None:
+    convict(convolutions(compiled=compiled), "missing_nonlinearity", where="conv0")
+
+
+def test_functions_inside_a_compiled_graph_may_bend_the_rest() -> None:
+    assert "missing_nonlinearity" not in accused(convolutions(compiled=True, depth=2))
+
+
+def test_a_pair_of_layers_without_activation_is_a_factorisation_where_others_have_one() -> None:
+    draft = convolutions().module("act", "ReLU", before="conv2")
+    assert "missing_nonlinearity" not in accused(draft)

@@ -135,3 +135,24 @@ def test_heavy_dropout_with_which_the_run_learns_is_no_fault() -> None:
 def test_dropout_in_eval_mode_drops_nothing() -> None:
     draft = dropping(0.95).change_module("drop", training=False)
     assert "excessive_dropout" not in accused(draft)
+
+
+# -- running statistics --------------------------------------------------------------------
+
+
+def slow(momentum: float, *, evaluations: int = 10) -> Draft:
+    """Batch normalisation whose running statistics follow slowly, in a run that learns."""
+    draft = classifier().module("norm1", "BatchNorm1d", before="act1", num_features=64)
+    draft.change_module("norm1", config={"momentum": momentum})
+    return draft.of_batch("input", size=44.0).notes(no_grad_forwards=evaluations)
+
+
+def test_statistics_that_keep_their_start_spoil_the_evaluation() -> None:
+    best = convict(slow(0.001), "batchnorm_small_batch", where="norm1", step=0)
+    assert "82% of them is still the mean 0 and variance 1" in texts(best)
+    assert "momentum 0.1" in best.repair
+
+
+@pytest.mark.parametrize("draft", [slow(0.1), slow(0.009), slow(0.001, evaluations=0)])
+def test_statistics_that_follow_or_that_nobody_uses_are_sound(draft: Draft) -> None:
+    assert accused(draft) == []

@@ -202,3 +202,21 @@ def test_a_short_run_is_not_searched_for_changes() -> None:
 def test_the_change_point_is_where_the_medians_differ_most() -> None:
     values = np.concatenate([np.zeros(60), np.full(40, 5.0)])
     assert change_point(values) == (60, 5.0)
+
+
+# -- the same again ------------------------------------------------------------------------
+
+
+def repeated(draft: Draft, targets: np.ndarray | float) -> Draft:
+    """One input in every batch, with targets of these fingerprints."""
+    return draft.of_batch("input", fingerprint=7.0).of_batch("target", fingerprint=targets)
+
+
+def test_one_input_for_all_targets_teaches_nothing() -> None:
+    draft = repeated(classifier().stays(), np.arange(50.0))
+    best = convict(draft, "degenerate_input", where="input", step=0)
+    assert "the same in all 50 batches" in texts(best)
+
+
+def test_a_data_set_that_is_one_batch_comes_with_its_targets_again_and_again() -> None:
+    assert "degenerate_input" not in accused(repeated(classifier(), 3.0))

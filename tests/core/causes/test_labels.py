@@ -252,3 +252,22 @@ def test_weights_in_the_loss_remedy_the_imbalance() -> None:
 def test_a_weighted_loss_has_no_level_that_the_labels_alone_tell() -> None:
     draft = imbalanced().change_loss(weighted=True)
     assert trajectory(draft.build()).chance is None
+
+
+# -- faint ---------------------------------------------------------------------------------
+
+
+def masks(top: float) -> Draft:
+    """Yes-or-no targets of which the largest is `top`."""
+    draft = classifier().change_loss(kind="bce_with_logits")
+    return draft.of_batch("target", low=0.0, high=top, absmax=top, mean=0.2 * top, std=0.4 * top)
+
+
+def test_masks_that_were_scaled_down_hold_no_yes() -> None:
+    best = convict(masks(1 / 255), "degenerate_targets", where="target", step=0)
+    assert "a yes is 1" in texts(best)
+
+
+@pytest.mark.parametrize("top", [1.0, 0.9, 0.6])
+def test_softened_labels_are_still_labels(top: float) -> None:
+    assert "degenerate_targets" not in accused(masks(top))

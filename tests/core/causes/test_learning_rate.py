@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from neuraldbg.core.engine import diagnose
 from neuraldbg.core.infer import REPORTED
@@ -207,3 +208,9 @@ def test_a_loss_at_rest_speaks_against_a_rate_that_is_too_high() -> None:
     rate = classifier().change_optimizer("Adam", lr=0.03).of_param("*.weight", update_ratio=0.2)
     restless = confidence(rate.stays(2.2), "lr_too_high")
     assert restless > confidence(rate.loses(np.full(rate.steps, 2.2)), "lr_too_high")
+
+
+@pytest.mark.parametrize(("kind", "lr"), [("Adagrad", 0.25), ("Adadelta", 1.0), ("Rprop", 0.01)])
+def test_each_kind_of_optimizer_has_rates_of_its_own(kind: str, lr: float) -> None:
+    draft = classifier().change_optimizer(kind, lr=lr).of_param("*.weight", update_ratio=0.33)
+    assert "lr_too_high" not in accused(draft.falls(0.693, 0.265))

@@ -115,3 +115,9 @@ def test_the_two_modes_are_told_apart() -> None:
 def test_a_model_whose_dropout_drops_nothing_may_be_evaluated_in_any_mode() -> None:
     notes = {"no_grad_forwards": 40, "no_grad_forwards_in_train_mode": 40}
     assert accused(classifier().module("drop", "Dropout", p=0.0).notes(**notes)) == []
+
+
+def test_a_single_sample_in_evaluation_is_the_modes_fault_and_in_training_the_batchs() -> None:
+    said = "ValueError: Expected more than 1 value per channel when training, got 1"
+    assert blamed(evaluated(1, 1).notes(exception=said)).cause == "train_mode_inference"
+    assert blamed(normalised().notes(exception=said)).cause == "batchnorm_small_batch"

@@ -42,6 +42,7 @@ BENDING = SQUASHING | {
         "Softmax",
     ),
 }
+LINEAR = frozenset({"Linear", "Conv1d", "Conv2d", "Conv3d"})
 BENDING_OPS = frozenset({"Tanh", "Sigmoid", "Gelu", "Silu", "Relu", "Elu", "LeakyRelu", "Softplus"})
 NARROW = 4
 # A tanh keeps the gradient's scale where it is not flat; a healthy layer is seldom flat.
@@ -154,8 +155,7 @@ def _stuck(view: View) -> Evidence:
 )
 def _missing_nonlinearity(view: View) -> Finding | None:
     chain = _linear_chain(view)
-    hidden = [x for x in view.layers if not x.kind.startswith("Embedding")]
-    if len(chain) < 2 or len(chain) < len(hidden) or _bent_by_function(view, len(chain) - 1):
+    if len(chain) < 2 or not _is_all(view, chain):
         return None
     text = f"{listed(tuple(x.name for x in chain))} follow each other: each receives exactly what the one before gave"
     found = [
@@ -180,7 +180,7 @@ def _linear_chain(view: View) -> list[ModuleFact]:
     for x in view.layers:
         bent = bool(run) and _bent(view, run[-1], x)
         direct = bool(run) and not bent and _direct(view, run[-1], x, drops)
-        run = [*run, x] if direct else [x] if x.kind == "Linear" else []
+        run = [*run, x] if direct else [x] if x.kind in LINEAR else []
         best = max(best, run, key=len)
     return best
 
@@ -192,10 +192,21 @@ def _bent(view: View, giver: ModuleFact, taker: ModuleFact) -> bool:
     return any(x.kind in BENDING for x in between)
 
 
-def _bent_by_function(view: View, gaps: int) -> bool:
-    """Whether the loss graph holds an activation, written as a function, for each gap."""
+def _is_all(view: View, chain: list[ModuleFact]) -> bool:
+    """Whether the chain is the whole of what the model computes, up to a linear rest."""
+    hidden = [x for x in view.layers if not x.kind.startswith("Embedding")]
     ops = view.loss.ops if view.loss else ()
-    return sum(op in BENDING_OPS for op in ops) >= gaps
+    if sum(op in BENDING_OPS for op in ops) >= len(chain) - 1:
+        return False
+    if len(chain) >= len(hidden):
+        return True
+    if any(x.kind in BENDING for x in view.record.called()) or any(op in BENDING_OPS for op in ops):
+        return False
+    if any(x.kind not in LINEAR for x in hidden):
+        return False  # recurrence and attention bend, too
+    # Functions inside a compiled graph are not seen: then nearly all must be in the chain.
+    hides = "CompiledFunction" in ops
+    return len(chain) >= (max(len(hidden) - 1, 3) if hides else (len(hidden) + 1) // 2)
 
 
 def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.activations import gradient_profile
+from neuraldbg.core.causes.modes import BATCH_OF_ONE
 from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_probability
@@ -18,6 +19,9 @@ from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_pr
 DEEP = 8
 
 
+# PyTorch weighs a new batch by 0.1; what other libraries call 0.99 or 0.999 is 0.01 or 0.001
+# here. A half left of the start is far from any data.
+SLOW_AVERAGE, LEFT = 0.01, 0.5
 DROP_MUCH = 0.6
 DROP_LAST = "Leave the last, incomplete batch out (drop_last=True), or use LayerNorm."
 
@@ -100,16 +104,14 @@ def _signal_span(view: View, layers: list[ModuleFact]) -> float:
 )
 def _batchnorm_small_batch(view: View) -> Finding | None:
     norms = [x for x in view.kinds(BATCHNORM) if x.training is not False]
-    single = raised(
-        view, "Expected more than 1 value per channel", "a batch of one has no spread to divide by"
-    )
-    if single is not None:
+    single = raised(view, BATCH_OF_ONE, "a batch of one has no spread to divide by")
+    if single is not None and not view.count(m.N_EVAL_TRAIN_MODE):
         names = tuple(x.name for x in norms)
         text = "Batch normalisation met a batch of one sample in training."
         return Finding((single,), names, single.step, text, DROP_LAST)
     size = view.batch("input", m.B_SIZE).median()
     if not norms or not size <= 4:
-        return None
+        return _never_settled(view, norms)
     found = [
         evidence(
             f"{len(norms)} batch normalisations see batches of {size:.0f}",
@@ -124,6 +126,27 @@ def _batchnorm_small_batch(view: View) -> Finding | None:
         0,
         f"Batch normalisation with batches of {size:.0f}.",
     )
+
+
+def _never_settled(view: View, norms: list[ModuleFact]) -> Finding | None:
+    """Running statistics that keep their start: evaluation then normalises by 0 and 1."""
+    weights = [(x, x.config.get("momentum")) for x in norms]
+    slow = [(x, w) for x, w in weights if isinstance(w, float) and 0 < w < SLOW_AVERAGE]
+    if not slow or not view.count(m.N_EVAL_FORWARDS):
+        return None
+    norm, weight = slow[0]
+    left = (1 - weight) ** view.facts.run.steps
+    if left < LEFT:
+        return None
+    text = (
+        f"{norm.name} averages its statistics with momentum {weight:g}: after "
+        f"{view.facts.run.steps} steps {left:.0%} of them is still the mean 0 and variance 1 of the "
+        "start, and evaluation uses them"
+    )
+    names = tuple(x.name for x, _ in slow)
+    told = f"The running statistics of {norm.name} have hardly left their start."
+    repair = "Use momentum 0.1: torch weighs the new batch by it, other libraries the old average."
+    return Finding((evidence(text, 5.5, where=norm.name, step=0),), names, 0, told, repair)
 
 
 @cause(

@@ -14,6 +14,7 @@ from neuraldbg.core.record import Floats
 from neuraldbg.core.view import View
 
 LARGE_FEATURE = 10.0
+LOOKS = 5  # batches that are all the same, or that all differ, by no accident
 
 
 @cause(
@@ -153,6 +154,9 @@ def _outlier_batch(view: View) -> Finding | None:
     repair="Check the loading and preprocessing of the input.",
 )
 def _degenerate_input(view: View) -> Finding | None:
+    repeated = _repeated(view)
+    if repeated is not None:
+        return repeated
     spread, size = (
         view.batch("input", m.B_SAMPLE_STD).finite(),
         view.batch("input", m.B_SIZE).median(),
@@ -171,6 +175,20 @@ def _degenerate_input(view: View) -> Finding | None:
         view.fails(1.5, 2.0),
     ]
     return Finding(tuple(found), ("input",), 0, "All samples of a batch are (nearly) the same.")
+
+
+def _repeated(view: View) -> Finding | None:
+    """One and the same input in every batch, with targets that change."""
+    seen = view.batch("input", m.B_FINGERPRINT)
+    asked = view.batch("target", m.B_FINGERPRINT)
+    if len(seen) < LOOKS or len(asked) < LOOKS or len(view.models) > 1:
+        return None
+    if len(np.unique(seen.values)) > 1 or len(np.unique(asked.values)) < LOOKS:
+        return None
+    text = f"the input is the same in all {len(seen)} batches looked at, and the targets change"
+    found = (evidence(text, 6.0, where="input", step=int(seen.steps[0])), view.fails(1.5, 3.0))
+    told = "Every batch has the same input, whatever its targets are."
+    return Finding(found, ("input",), int(seen.steps[0]), told)
 
 
 @cause(

@@ -13,6 +13,8 @@ from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
+# Softened labels keep a yes above 0.5; a mask of 0 and 1 divided by 255 ends at 0.004.
+FAINT = 0.05
 # Nothing to learn leaves the loss at its level, up to what can be memorised.
 STUCK = 0.6
 # A squared error is at least the variance, a Huber loss half of it; twice that for good measure.
@@ -121,6 +123,9 @@ def _degenerate_targets(view: View) -> Finding | None:
     several = len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1)
     if several or _tells_apart(view):
         return None
+    faint = _faint(view)
+    if faint is not None:
+        return faint
     std = view.batch("target", m.B_STD).finite()
     distinct = view.batch("target", m.B_DISTINCT).finite()
     low, high = view.batch("target", m.B_LOW).finite(), view.batch("target", m.B_HIGH).finite()
@@ -149,6 +154,22 @@ def _degenerate_targets(view: View) -> Finding | None:
             0,
         )
     return None
+
+
+def _faint(view: View) -> Finding | None:
+    """Targets of yes-or-no questions of which none comes near a yes."""
+    high = view.batch("target", m.B_HIGH).finite()
+    asked = view.loss is not None and view.loss.kind in ("bce", "bce_with_logits")
+    top = float(high.values.max(initial=0.0))
+    if not asked or len(high) < 3 or not 0 < top < FAINT:
+        return None
+    text = f"no target of {len(high)} batches is above {top:.2g}: a yes is 1, so all are a no"
+    seen = evidence(text, 7.0, where="target", step=int(high.steps[0]))
+    told = f"The targets reach {top:.2g} at most, where a yes is 1."
+    repair = (
+        "Find where the targets are scaled down: masks of 0 and 1 are divided by 255 once more."
+    )
+    return Finding((seen,), ("target",), int(high.steps[0]), told, repair)
 
 
 def _tells_apart(view: View) -> bool:

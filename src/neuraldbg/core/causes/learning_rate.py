@@ -26,6 +26,9 @@ USUAL_ADAPTIVE = (5e-5, 1e-2)
 
 
 USUAL_PLAIN = (1e-3, 0.5)
+# Adagrad divides by a sum that grows, Adadelta and Rprop by a step of their own: their defaults
+# are 0.01, 1 and 0.01, and tenfold rates are in use.
+USUAL_OF = {"Adagrad": (1e-3, 0.5), "Adadelta": (1e-2, 2.0), "Rprop": (1e-3, 0.1)}
 
 
 # Peak of the loss over its first value, soon after the start.
@@ -73,6 +76,12 @@ def _lr_too_high(view: View) -> Finding | None:
     return Finding(tuple(found), (name,), 0, summary, repair)
 
 
+def _usual(view: View) -> tuple[float, float]:
+    """The range of rates that is usual for the first optimizer."""
+    kind = view.facts.optimizers[0].kind if view.facts.optimizers else ""
+    return USUAL_OF.get(kind, USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN)
+
+
 def _ratio_evidence(name: str, ratio: float, typical: float) -> Evidence:
     text = f"early updates are {ratio:.2g} of the weight at {name} (median over weights {typical:.2g}; about 1e-3 to 1e-2 is usual)"
     for bound, weight in ((FAR_TOO_LARGE, 4.0), (TOO_LARGE, 3.0), (LARGE, 1.5), (SOUND, 0.0)):
@@ -83,7 +92,7 @@ def _ratio_evidence(name: str, ratio: float, typical: float) -> Evidence:
 
 
 def _rate_evidence(view: View, lr: float) -> list[Evidence]:
-    low, high = USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN
+    low, high = _usual(view)
     kind = view.facts.optimizers[0].kind if view.facts.optimizers else "optimizer"
     if lr > high:
         weight = min(1.0 + math.log10(lr / high), 2.5)
@@ -177,7 +186,7 @@ def _lr_too_low(view: View) -> Finding | None:
         return None
     lr = float(view.lr.finite().values.max(initial=0.0))
     typical = float(np.median(list(view.ratios.values())))
-    low, _ = USUAL_ADAPTIVE if view.adaptive else USUAL_PLAIN
+    low, _ = _usual(view)
     pace = _pace(view)
     if lr <= 0 or typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):
         return None

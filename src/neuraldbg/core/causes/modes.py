@@ -5,7 +5,11 @@ from __future__ import annotations
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import ModuleFact
+from neuraldbg.core.raised import raised
 from neuraldbg.core.view import BATCHNORM, DROPOUT, View, drop_probability
+
+# What torch says where a batch normalisation in training mode is given one value a channel.
+BATCH_OF_ONE = "Expected more than 1 value per channel"
 
 
 @cause(
@@ -86,6 +90,9 @@ def _train_mode_inference(view: View) -> Finding | None:
             2.0 if norms else 1.5,
         ),
     ]
+    single = raised(view, BATCH_OF_ONE, "one sample has no statistics of its own")
+    if single is not None:
+        found.append(single)
     if len(view.models) > 1:
         text = f"{len(view.models)} models train together: one may draw samples for the other"
         found.append(evidence(text, -4.0))
