@@ -117,9 +117,9 @@ def _channels(connection: sqlite3.Connection, stream: str) -> list[Channel]:
     if [row[0] for row in rows] != list(range(len(rows))):
         refuse(f"channels of stream {stream}", "not numbered from 0 upwards")
     kinds = {kind.value: kind for kind in Kind}
-    unknown = next((row[1] for row in rows if row[1] not in kinds), None)
-    if unknown is not None:
-        refuse(f"channels of stream {stream}", f"unknown kind {unknown!r:.40}")
+    unknown = [row[1] for row in rows if row[1] not in kinds]
+    if unknown:
+        refuse(f"channels of stream {stream}", f"unknown kind {unknown[0]!r:.40}")
     return [
         Channel(kinds[kind], _text(name, "channel"), _text(metric, "channel"))
         for _, kind, name, metric in rows
@@ -156,7 +156,7 @@ def _parts(connection: sqlite3.Connection, stream: str, width: int) -> Iterator[
 def _lines(block: Block) -> Iterator[Series]:
     for array in (block.steps, block.values):
         array.setflags(write=False)  # many series share them
-    whole = block.present.all(axis=1).tolist()
+    whole: list[bool] = np.all(block.present, axis=1).tolist()
     for values, present, full in zip(block.values, block.present, whole, strict=True):
         if full:
             yield Series(block.steps, values)
