@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS := build/docs
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs bench audit wheel lock clean
 
 demo: $(INSTALLED)  ## train a model with a fault built in, and explain it
 	$(BIN)/neuraldbg demo
@@ -35,6 +35,26 @@ bench: $(INSTALLED)  ## run every benchmark script in bench/
 	@for script in $$(grep -l __main__ bench/*.py); do \
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
+
+audit:  ## known vulnerabilities of what is locked; needs the network
+	$(PYTHON) -m venv --clear build/audit
+	build/audit/bin/python -m pip install -q pip-audit==2.10.1
+	build/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements-dev.lock
+
+wheel:  ## build the wheel, install it where nothing else is, and run what was installed
+	$(PYTHON) -m venv --clear build/wheel
+	build/wheel/bin/python -m pip wheel -q --no-deps -w build/dist .
+	build/wheel/bin/python -m pip install -q -c constraints.txt build/dist/neuraldbg-*.whl
+	echo 'print("trained")' > build/plain.py
+	cd build && wheel/bin/neuraldbg run --json wheel.json plain.py
+	cd build && wheel/bin/python -c "import neuraldbg; print(neuraldbg.__file__)"
+	grep -q '"schema_version": 1' build/wheel.json
+
+lock:  ## write requirements-dev.lock anew from constraints.txt; needs uv and the network
+	@grep '^#' requirements-dev.lock > build/lock
+	grep -v '^torch==' constraints.txt | uv pip compile - -q --no-deps --generate-hashes \
+		--python-version 3.11.7 --no-header --no-annotate --no-emit-index-url >> build/lock
+	@mv build/lock requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

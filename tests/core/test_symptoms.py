@@ -12,6 +12,7 @@ from neuraldbg.core.events import (
     EventType,
     GradientHealth,
     LossHealth,
+    SemanticEvent,
     UpdateHealth,
 )
 from neuraldbg.core.symptoms import STATES, TROUBLE, Symptom, symptoms
@@ -62,6 +63,39 @@ def test_a_symptom_tells_where_and_when_it_shows_first_and_sums_up_its_events() 
     assert (found.where, found.step) == ("act2", 0)
     assert found.text == "act2 is dead from step 0 on"
     assert found.events == ("activation:act2:dead:0", f"activation:act1:dead:{30 * EVERY}")
+
+
+def test_the_text_and_weight_of_each_symptom() -> None:
+    """Of every state there is, seen at one place: nothing of it is lost or made up."""
+    record = classifier().build()
+    for (kind, after), (name, weight) in STATES.items():
+        event = SemanticEvent("e", kind, "fc1", 7, "healthy", after)
+        found = symptoms(View(record, (event,)))[name]
+        text = f"fc1 is {after} from step 7 on"
+        assert found == Symptom(name, weight, text, "fc1", 7, ("e",))
+
+
+def test_of_many_events_the_first_twenty_are_named() -> None:
+    many = tuple(
+        SemanticEvent(str(i), EventType.ACTIVATION, "act1", i, "healthy", "dead") for i in range(25)
+    )
+    found = symptoms(View(classifier().build(), many))["dead"]
+    assert found.events == tuple(str(i) for i in range(20))
+
+
+def test_of_two_states_with_one_symptom_the_gradient_comes_first() -> None:
+    """Gradients and activations both explode; the symptom is told of the one listed first."""
+    both = (
+        SemanticEvent("a", EventType.ACTIVATION, "act1", 1, "healthy", "exploding"),
+        SemanticEvent("g", EventType.GRADIENT, "fc1", 9, "healthy", "exploding"),
+    )
+    assert symptoms(View(classifier().build(), both))["exploding"].events == ("g",)
+
+
+def test_a_high_first_loss_says_how_high() -> None:
+    found = seen(classifier().stays(40.0))["initial_loss"]
+    assert found.text == "the first loss 40.1 is far above a constant guess (2.29)"
+    assert (found.name, found.weight, found.where, found.step) == ("initial_loss", 0.6, "loss", 0)
 
 
 def test_the_failure_of_the_run_sums_up_the_events_of_the_loss() -> None:

@@ -62,3 +62,22 @@ def test_the_readme_starts_with_two_commands() -> None:
     assert commands == ["make demo", "make test"]
     for command in commands:
         assert re.search(rf"^{command.split()[1]}:", makefile, flags=re.MULTILINE)
+
+
+def test_the_lock_holds_the_versions_that_are_tested_with_hashes() -> None:
+    lock = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:", lock, flags=re.MULTILINE))
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)$", pins, flags=re.MULTILINE))
+    wanted.pop("torch")  # which build of it fits depends on the machine
+    assert {name_of(k): v for k, v in locked.items()} == {name_of(k): v for k, v in wanted.items()}
+    assert "://" not in lock
+
+
+def test_the_pipeline_has_the_least_rights_and_fixed_actions() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert re.search(r"^permissions: \{\}$", text, flags=re.MULTILINE)
+    assert set(re.findall(r"(\S+): write", text)) == {"security-events"}
+    uses = re.findall(r"uses: (\S+)", text)
+    assert uses
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use) for use in uses)

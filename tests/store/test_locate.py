@@ -119,6 +119,7 @@ def test_a_list_has_the_newest_first_and_the_damaged_too(
         id="r1",
         path=finished,
         started="2026-12-02T10:15:30",
+        steps=50,  # stored, though the facts of the run were not written since its start
         size=finished.stat().st_size,
         verdict="failed",
         cause="lr_too_high",

@@ -261,6 +261,7 @@ def test_a_newer_schema(finished: Path) -> None:
         ("INSERT INTO fact VALUES('modules', '{}')", "modules: expected a list"),
         ("UPDATE channel SET position = 7 WHERE name = 'm1'", "not numbered from 0"),
         ("UPDATE channel SET kind = 'soul' WHERE name = 'm1'", "unknown kind 'soul'"),
+        ("UPDATE channel SET kind = NULL WHERE name = 'm1'", "unknown kind None"),
         ("UPDATE channel SET name = NULL WHERE name = 'm1'", "expected text, found None"),
         ("DELETE FROM channel", "8 bytes for 0 channels"),
         ("""UPDATE frame SET "values" = x'00' WHERE step = 3""", "1 bytes for"),

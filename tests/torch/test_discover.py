@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -29,6 +30,31 @@ def test_the_living_are_found_without_asking_them() -> None:
     strange, model = Strange(), nn.Linear(1, 1)
     assert any(x is model for x in living(nn.Module))
     assert any(x is strange for x in living(Strange))
+
+
+def test_the_search_does_no_harm_to_what_other_threads_are_making() -> None:
+    """A tuple that is being filled must not be held by anybody else."""
+    found: list[object] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def fill() -> None:
+        while not done.is_set():
+            begun.set()
+            try:
+                tuple(i for i in range(2000))
+            except SystemError as error:
+                found.append(error)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    begun.wait()
+    try:
+        for _ in range(20):
+            living(nn.Module)
+    finally:
+        done.set()
+        thread.join()
+    assert found == []
 
 
 def test_the_outermost_owners() -> None:

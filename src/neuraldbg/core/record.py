@@ -62,6 +62,13 @@ class Record:
 
     facts: Facts
     channels: Mapping[Channel, Series] = field(default_factory=dict)
+    _modules: Mapping[str, ModuleFact] = field(init=False, repr=False)
+    _params: Mapping[str, ParamFact] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Causes ask for thousands of names; of two facts of one name, the first counts.
+        object.__setattr__(self, "_modules", {m.name: m for m in reversed(self.facts.modules)})
+        object.__setattr__(self, "_params", {p.name: p for p in reversed(self.facts.params)})
 
     def series(self, kind: Kind, name: str, metric: str) -> Series:
         """The series at a site; empty if it was never measured."""
@@ -80,8 +87,8 @@ class Record:
 
     def module(self, name: str) -> ModuleFact | None:
         """The module of that name."""
-        return next((m for m in self.facts.modules if m.name == name), None)
+        return self._modules.get(name)
 
     def param(self, name: str) -> ParamFact | None:
         """The parameter of that name."""
-        return next((p for p in self.facts.params if p.name == name), None)
+        return self._params.get(name)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Final, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -108,19 +108,28 @@ def _hints(kind: type) -> dict[str, tuple[Field[object], object]]:
 
 
 def _read(hint: object, data: object, where: str) -> object:
+    return _reader(hint)(data, where)
+
+
+@cache
+def _reader(hint: object) -> Callable[[object, str], object]:
+    """What reads values of a type; found once, since a large model has 100,000 of them."""
     if hint == Scalar:
-        return _read_scalar(data, where)
+        return _read_scalar
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
-        return None if data is None else _read(inner, data, where)
+        read = _reader(inner)
+        return lambda data, where: None if data is None else read(data, where)
     if origin is tuple:
-        return _read_tuple(args, data, where)
+        return partial(_read_tuple, args)
     if origin is Mapping:
-        return {key: _read_scalar(item, f"{where}.{key}") for key, item in _items(data, where)}
-    if is_dataclass(hint):
-        return _read_dataclass(cast(type, hint), data, where)
-    return _read_plain(cast(type, hint), data, where)
+        return _read_mapping
+    return partial(_read_dataclass if is_dataclass(hint) else _read_plain, cast(type, hint))
+
+
+def _read_mapping(data: object, where: str) -> dict[str, object]:
+    return {key: _read_scalar(item, f"{where}.{key}") for key, item in _items(data, where)}
 
 
 def _read_dataclass(kind: type, data: object, where: str) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -51,8 +52,9 @@ def facts(connection: sqlite3.Connection) -> Facts:
     texts = dict(connection.execute("SELECT key, json FROM fact"))
     if "run" not in texts:
         refuse("facts", "those of the run are missing")
+    run = codec.decode(RunFact, texts["run"], "run")
     return Facts(
-        run=codec.decode(RunFact, texts["run"], "run"),
+        run=replace(run, steps=max(run.steps, _steps(connection))),
         modules=codec.decode_all(ModuleFact, texts.get("modules", "[]"), "modules"),
         params=codec.decode_all(ParamFact, texts.get("params", "[]"), "params"),
         optimizers=codec.decode_all(OptimizerFact, texts.get("optimizers", "[]"), "optimizers"),
@@ -60,6 +62,13 @@ def facts(connection: sqlite3.Connection) -> Facts:
         gaps=gaps(connection),
         overhead=codec.decode(Overhead, texts.get("overhead", "{}"), "overhead"),
     )
+
+
+def _steps(connection: sqlite3.Connection) -> int:
+    """How many steps the frames tell of: the fact is older in a run that was cut off."""
+    query = "SELECT MAX(step) FROM frame WHERE stream = ?"
+    (last,) = connection.execute(query, (STEP,)).fetchone()
+    return 0 if not isinstance(last, int) else last + 1
 
 
 def gaps(connection: sqlite3.Connection) -> tuple[Gap, ...]:
@@ -108,9 +117,9 @@ def _channels(connection: sqlite3.Connection, stream: str) -> list[Channel]:
     if [row[0] for row in rows] != list(range(len(rows))):
         refuse(f"channels of stream {stream}", "not numbered from 0 upwards")
     kinds = {kind.value: kind for kind in Kind}
-    unknown = next((row[1] for row in rows if row[1] not in kinds), None)
-    if unknown is not None:
-        refuse(f"channels of stream {stream}", f"unknown kind {unknown!r:.40}")
+    unknown = [row[1] for row in rows if row[1] not in kinds]
+    if unknown:
+        refuse(f"channels of stream {stream}", f"unknown kind {unknown[0]!r:.40}")
     return [
         Channel(kinds[kind], _text(name, "channel"), _text(metric, "channel"))
         for _, kind, name, metric in rows
@@ -147,8 +156,9 @@ def _parts(connection: sqlite3.Connection, stream: str, width: int) -> Iterator[
 def _lines(block: Block) -> Iterator[Series]:
     for array in (block.steps, block.values):
         array.setflags(write=False)  # many series share them
-    for values, present in zip(block.values, block.present, strict=True):
-        if present.all():
+    whole: list[bool] = np.all(block.present, axis=1).tolist()
+    for values, present, full in zip(block.values, block.present, whole, strict=True):
+        if full:
             yield Series(block.steps, values)
         else:
             yield Series(block.steps[present], values[present])

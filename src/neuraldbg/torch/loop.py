@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind, Overhead, RunFact, Scalar
-from neuraldbg.torch import boundaries, facts
+from neuraldbg.torch import boundaries, facts, versions
 from neuraldbg.torch.compile import backend_of
 from neuraldbg.torch.concern import Concern
 from neuraldbg.torch.evaluation import EvaluationSide
@@ -86,6 +86,7 @@ class Watch(Hearing):
 
     def open(self) -> None:
         """Begin to listen."""
+        versions.note_untested(self.faults)
         WATCHES.append(self)
         boundaries.listen(self)
         _set_switch()

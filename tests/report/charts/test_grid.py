@@ -65,5 +65,11 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     assert not grid.lost.any()
 
 
+def test_nothing_but_zeros_on_a_logarithmic_axis_is_an_empty_row() -> None:
+    zeros = {Channel(Kind.MODULE, "a", m.GRAD_RMS): series(0.0, 0.0)}
+    (grid,) = grids(Record(record(("a",)).facts, zeros), Span(0, 1))
+    assert np.isnan(grid.values).all()
+
+
 def test_nothing_read_is_no_grid() -> None:
     assert list(grids(bare(), Span(0, 0))) == []

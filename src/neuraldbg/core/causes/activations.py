@@ -242,10 +242,10 @@ def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float])
     "init_symmetric",
 )
 def _insufficient_capacity(view: View) -> Finding | None:
-    hidden = [x for x in view.layers[:-1] if _outputs(x) and _is_taken(view, x)]
-    if not hidden:
+    hidden = sorted((x for x in view.layers[:-1] if _outputs(x)), key=_outputs)
+    narrow = next((x for x in hidden if _is_taken(view, x)), None)
+    if narrow is None:
         return None
-    narrow = min(hidden, key=_outputs)
     width, given = _outputs(narrow), _inputs(narrow)
     if width > NARROW or width >= given + 2:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -164,7 +165,7 @@ def _gathered(
     order = np.argsort(at[usable], kind="stable")
     sorted_at, sorted_values = at[usable][order], values[usable][order]
     starts = np.flatnonzero(np.diff(sorted_at, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(sorted_at)], strict=True):
+    for start, stop in pairwise([*starts, len(sorted_at)]):
         out[sorted_at[start]] = gather(sorted_values[start:stop])
     return out, lost
 
