@@ -44,9 +44,18 @@ def test_the_first_module_that_makes_nan_from_finite_input_is_evidence() -> None
     assert f"fc3 gives a non-finite value from finite input at step {STEP}" in texts(best)
 
 
-def test_the_layers_nearest_to_the_loss_with_the_largest_output_come_first() -> None:
-    draft = broken_by().of_module("fc2", act_absmax=1e4)
-    assert blamed(draft).where == ("fc2", "fc3", "fc1")
+def test_what_made_it_comes_first_then_the_layers_near_the_loss_with_the_largest_output() -> None:
+    draft = broken_by("fc1").of_module("fc2", act_absmax=1e4)
+    assert blamed(draft).where == ("fc1", "fc2", "fc3")
+
+
+def test_a_block_whose_own_arithmetic_makes_nan_is_named() -> None:
+    draft = classifier().module("pool", "Pool", leaf=False, before="fc2").breaks(STEP)
+    # The block runs to its end after the layer inside it, and before the next.
+    nan = np.where(np.arange(50) * EVERY >= STEP, 4.0, 0.0)
+    draft.of_module("pool", act_nonfinite=nan).of_module("fc3", act_nonfinite=nan, in_nonfinite=nan)
+    best = convict(draft, "nonfinite_operation", where="pool", step=STEP)
+    assert "its own arithmetic makes it" in texts(best)
 
 
 def test_a_logarithm_of_zero_near_the_loss_is_evidence() -> None:

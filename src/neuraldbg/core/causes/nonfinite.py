@@ -6,8 +6,9 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.events import EventType
-from neuraldbg.core.facts import Kind
+from neuraldbg.core.facts import Kind, ModuleFact
 from neuraldbg.core.view import View
 
 
@@ -54,15 +55,8 @@ def _nonfinite_operation(view: View) -> Finding | None:
             )
         )
     producer = _producer(view, first_bad)
-    if producer and not hazards:
-        found.append(
-            evidence(
-                f"{producer} gives a non-finite value from finite input at step {first_bad}",
-                3.0,
-                where=producer,
-                step=first_bad,
-            )
-        )
+    if producer is not None and not hazards:
+        found.append(_makes(producer, first_bad))
     if not found:
         return None
     if inputs:
@@ -77,7 +71,8 @@ def _nonfinite_operation(view: View) -> Finding | None:
         found.append(evidence(f"updates were {exploded:.2g} of the weights before", -2.0))
     if _diverging(view, first_bad):
         found.append(evidence("the loss had grown tenfold before", -2.5))
-    where = _feeding(view)
+    own = (producer.name,) if producer is not None and not hazards else ()
+    where = tuple(dict.fromkeys((*own, *_feeding(view))))
     return Finding(
         tuple(found),
         where,
@@ -94,14 +89,30 @@ def first_nonfinite(view: View) -> int | None:
     return min(steps, default=None)
 
 
-def _producer(view: View, step: int) -> str | None:
-    """The first module, in order of execution, with finite input and non-finite output."""
+def _producer(view: View, step: int) -> ModuleFact | None:
+    """The first module, in order of execution, with finite input and non-finite output.
+
+    The input of a block is not read; all that ran before it, and inside it, is.
+    """
     for x in view.record.called():
         out = view.module(x.name, m.ACT_NONFINITE).between(step, step)
         into = view.module(x.name, m.IN_NONFINITE).between(step, step)
         if len(out) and out.values[0] > 0:
-            return x.name if len(into) and into.values[0] == 0 else None
+            finite = into.values[0] == 0 if len(into) else not x.leaf and x.name != ""
+            return x if finite else None
     return None
+
+
+def _makes(producer: ModuleFact, step: int) -> Evidence:
+    """What the first module with a non-finite output tells."""
+    if producer.leaf:
+        text = f"{producer.name} gives a non-finite value from finite input at step {step}"
+        return evidence(text, 3.0, where=producer.name, step=step)
+    text = (
+        f"{producer.name} gives a non-finite value at step {step}, and all modules inside and "
+        "before it gave finite ones: its own arithmetic makes it"
+    )
+    return evidence(text, 4.0, where=producer.name, step=step)
 
 
 def _exploded_before(view: View, step: int) -> float:
