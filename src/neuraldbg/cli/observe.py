@@ -21,6 +21,7 @@ from neuraldbg.config import DEFAULT_BUDGET
 from neuraldbg.errors import UsageError
 
 if TYPE_CHECKING:
+    from neuraldbg.cli.live import Live
     from neuraldbg.core.diagnosis import Diagnosis
     from neuraldbg.core.facts import Gap
 
@@ -37,6 +38,7 @@ class Wishes:
     Attributes:
         seed: Seed of all random numbers, or None to leave them alone.
         eager: Run file of the same script without compilation, to compare with.
+        live: Whether to draw the run on the terminal while it trains.
     """
 
     json: Path | None = None
@@ -46,6 +48,7 @@ class Wishes:
     strict: bool = False
     seed: int | None = None
     eager: Path | None = None
+    live: bool = False
 
 
 class Observation:
@@ -66,6 +69,7 @@ class Observation:
         self._folder = places.here()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._session: Any = None
+        self._live: Live | None = None
         self._trouble: list[tuple[str, str]] = []
         self._done = False
 
@@ -103,6 +107,23 @@ class Observation:
             if self._wishes.strict:
                 raise
             self._fail("observation", error, "the script runs unobserved")
+        else:
+            if self._wishes.live:
+                self._show()
+
+    def _show(self) -> None:
+        """Draw the run while it trains."""
+        from neuraldbg.cli import live
+
+        try:
+            self._live = live.start(Path(self._session.path), self._notices, self._path[1:])
+        except Exception as error:
+            self._session.gap("the live view", f"it could not be started: {_say(error)}")
+
+    def _hide(self) -> None:
+        """Give the terminal back before the report is printed."""
+        if self._live is not None and (failed := self._live.stop()):
+            self._session.gap("the live view", f"it failed: {failed}")
 
     def _elsewhere(self) -> Path | None:
         """A run file in the first working directory, if the script has left it already."""
@@ -127,6 +148,7 @@ class Observation:
                 self._fail("report", error, "the script is not affected")
 
     def _conclude(self, finished: str, exception: BaseException | None) -> None:
+        self._hide()
         diagnosis = self._diagnose(finished, exception)
         if self._wishes.json is not None:
             self._write(self._wishes.json, diagnosis, finished)
@@ -199,7 +221,8 @@ class Observation:
 
     @property
     def _chatty(self) -> bool:
-        return self._notices.terminal and not self._wishes.quiet and not places.rank()
+        seen = self._notices.terminal and not self._wishes.live
+        return seen and not self._wishes.quiet and not places.rank()
 
     def _fail(self, what: str, error: BaseException, so: str) -> None:
         self._trouble.append((what, f"NeuralDBG failed: {_say(error)}"))
