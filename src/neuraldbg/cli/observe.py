@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuraldbg.cli import places
+from neuraldbg.cli import places, terminal
 from neuraldbg.cli.arrival import upon
 from neuraldbg.cli.output import Notices
 from neuraldbg.cli.progress import Progress
@@ -217,7 +217,23 @@ class Observation:
             return
         path = Path(self._session.path)
         report = text.render(diagnosis, run=places.reference(path, run.id))
-        self._notices.block(f"\n{' NeuralDBG ':-^80}\n{report}Run file: {places.near(path)}\n")
+        whole = f"{' NeuralDBG ':-^80}\n{report}{self._curve(path)}Run file: {places.near(path)}\n"
+        self._notices.block("\n" + (terminal.painted(whole) if self._coloured else whole))
+
+    def _curve(self, path: Path) -> str:
+        """The loss as a line of bars, for a person at a terminal."""
+        if not self._coloured:
+            return ""
+        from neuraldbg.report import spark
+        from neuraldbg.store.reader import RunFile
+
+        with RunFile(path) as file:
+            told = spark.told(file.loss())
+        return f"Loss   {told}\n" if told else ""
+
+    @property
+    def _coloured(self) -> bool:
+        return terminal.wanted(self._notices.stream)
 
     @property
     def _chatty(self) -> bool:

@@ -15,7 +15,7 @@ _STYLES: Final = (
     (r"(?m)^HEALTHY(?=:)", "bold green"),
     (r"(?m)^(Cause|Where|Since|Sure|Tested|Loss|Layers|Events|Best|Cost)(?=  )", "bold"),
     (r"(?m)^(Fault \d+ of \d+|Why we think so|What [a-z ]+|How it led there|Go on with)$", "bold"),
-    (r"(?m)^(Optimizers|Losses|Curves|Diagnosis|Settings|[A-Z]{2,}(  +[A-Z]+)+)$", "bold"),
+    (r"(?m)^(Optimizers|Loss|Losses|Curves|Diagnosis|Settings|[A-Z]{2,}(  +[A-Z]+)+)$", "bold"),
     (r"(?m)^(A|B)(?=: )", "bold"),
     (r"(?m)^They (part|agree|cannot be compared)\b", "bold"),
     (r"(?m)^-+ NeuralDBG -.*$", "dim"),

@@ -15,7 +15,6 @@ from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Kind, Overhead
 from neuraldbg.core.record import Record
 from neuraldbg.report import spark, words
-from neuraldbg.report.charts.scale import number
 from neuraldbg.report.names import collapse, count, plain
 
 HEIGHT: Final = 10
@@ -83,10 +82,7 @@ def _rule(said: str, width: int) -> str:
 
 def _loss(record: Record, width: int) -> str:
     loss = record.series(Kind.LOSS, "loss", m.L_VALUE)
-    if not len(loss):
-        return _led("Loss", "")
-    bars = spark.line(loss, min(spark.WIDTH, width // 2))
-    return _led("Loss", f"{bars}  {number(loss.values[0])} to {number(loss.values[-1])}")
+    return _led("Loss", spark.told(loss, min(spark.WIDTH, width // 2)))
 
 
 def _health(record: Record, events: Sequence[SemanticEvent], width: int) -> list[str]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
 from neuraldbg.core.facts import Gap
+from neuraldbg.experiments.interventions import interventions_for
 from neuraldbg.report import words
 from neuraldbg.report.names import count, listing, plain
 from neuraldbg.report.page import Page
 
+# What stands for the script where Python runs none.
+_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py"})
 _EVIDENCE = 6
 _AGAINST = 3
 _RIVALS = 5
@@ -99,5 +103,16 @@ def _further(page: Page, diagnosis: Diagnosis, run: str) -> None:
     name = shlex.quote(run)
     page.blank()
     page.verbatim("Go on with")
+    if _testable(diagnosis):
+        page.verbatim(f"  neuraldbg verify {name}")
+    page.verbatim(f"  neuraldbg report {name}")
     page.verbatim(f"  neuraldbg show {name} --events")
     page.verbatim(f"  neuraldbg explain {name} --json")
+
+
+def _testable(diagnosis: Diagnosis) -> bool:
+    """Whether an experiment could say more: a script to run again, and a cause not yet tested."""
+    if next(iter(diagnosis.facts.run.command), "") in _NO_SCRIPT:
+        return False
+    untested = not any(h.experiment for h in diagnosis.hypotheses)
+    return untested and any(interventions_for(h.cause) for h in diagnosis.hypotheses)

@@ -40,10 +40,15 @@ def headline(diagnosis: Diagnosis) -> str:
         return "NOTHING SEEN: " + (said or "no training step was observed.")
     if diagnosis.verdict == "healthy":
         quiet = f"HEALTHY: nothing suspicious in {count(steps, 'step')}."
-        return " ".join(filter(None, [quiet, said, _ended(diagnosis)]))
+        return " ".join(filter(None, [quiet, _sentence(said), _ended(diagnosis)]))
     likely = sum(h.confidence >= LIKELY for h in diagnosis.hypotheses) or 1
     fallback = f"{count(likely, 'likely fault')} in {count(steps, 'step')}."
     return f"{diagnosis.verdict.upper()}: {said or fallback}"
+
+
+def _sentence(said: str) -> str:
+    """A clause made a sentence of its own."""
+    return said[:1].upper() + said[1:] + ("" if said.endswith(".") or not said else ".")
 
 
 def _ended(diagnosis: Diagnosis) -> str:
