@@ -52,13 +52,3 @@ def diagnose(run: str) -> Opened:
     with RunFile(path) as opened:
         record = opened.record()
         return Opened(path, record, diagnose_open(opened, record))
-
-
-def changed(path: Path) -> list[int]:
-    """When the file and its log were last written to; a log is overwritten in place.
-
-    Returns:
-        Times in nanoseconds; none if there is no such file.
-    """
-    files = (path, Path(f"{path}-wal"))
-    return [file.stat().st_mtime_ns for file in files if file.exists()]

@@ -59,6 +59,7 @@ def follow(path: Path, screen: Screen, over: Callable[[float], bool]) -> None:
         OSError: The terminal is gone.
     """
     from neuraldbg.report import panel
+    from neuraldbg.store.reader import changed
 
     seen: list[int] = []
     lines: list[str] = []
@@ -66,7 +67,7 @@ def follow(path: Path, screen: Screen, over: Callable[[float], bool]) -> None:
         begun = time.monotonic()
         width = screen.width
         with suppress(RunFileError, FileNotFoundError):
-            if (now := runs.changed(path)) != seen:
+            if (now := changed(path)) != seen:
                 opened = runs.diagnose(str(path))
                 lines, seen = panel.lines(opened.record, opened.diagnosis, width), now
         screen.draw(_painted(lines or panel.waiting(width)))

@@ -50,15 +50,15 @@ def lines(record: Record, diagnosis: Diagnosis, width: int = 80) -> list[str]:
         diagnosis: What was concluded from it so far.
         width: Columns.
     """
-    drawn = [
-        _title(record, width),
-        _loss(record, width),
-        *_health(record, diagnosis.events, width),
-        *_latest(diagnosis.events),
-        *_best(diagnosis, width),
-        _led("Cost", _cost(diagnosis.overhead)),
-    ]
+    cost = _led("Cost", _cost(diagnosis.overhead))
+    drawn = [*observed(record, diagnosis.events, width), *_best(diagnosis, width), cost]
     return [line[:width].rstrip() for line in drawn]
+
+
+def observed(record: Record, events: Sequence[SemanticEvent], width: int = 80) -> list[str]:
+    """The lines without judgement: loss, layers and events."""
+    drawn = [_title(record, width), _loss(record, width), *_health(record, events, width)]
+    return [line[:width].rstrip() for line in (*drawn, *_latest(events))]
 
 
 def waiting(width: int = 80) -> list[str]:

@@ -14,7 +14,7 @@ from neuraldbg.report.names import count, listing, plain
 from neuraldbg.report.page import Page
 
 # What stands for the script where Python runs none.
-_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py"})
+_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py", "notebook"})
 _EVIDENCE = 6
 _AGAINST = 3
 _RIVALS = 5

@@ -28,6 +28,16 @@ def load_record(path: Path) -> Record:
         return run.record()
 
 
+def changed(path: Path) -> list[int]:
+    """When a run file and its log were last written to; a log is overwritten in place.
+
+    Returns:
+        Times in nanoseconds; none if there is no such file.
+    """
+    files = (path, Path(f"{path}-wal"))
+    return [file.stat().st_mtime_ns for file in files if file.exists()]
+
+
 class RunFile:
     """A run file open for reading.
 
