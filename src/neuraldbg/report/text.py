@@ -103,14 +103,14 @@ def _further(page: Page, diagnosis: Diagnosis, run: str) -> None:
     name = shlex.quote(run)
     page.blank()
     page.verbatim("Go on with")
-    if _testable(diagnosis):
+    if testable(diagnosis):
         page.verbatim(f"  neuraldbg verify {name}")
     page.verbatim(f"  neuraldbg report {name}")
     page.verbatim(f"  neuraldbg show {name} --events")
     page.verbatim(f"  neuraldbg explain {name} --json")
 
 
-def _testable(diagnosis: Diagnosis) -> bool:
+def testable(diagnosis: Diagnosis) -> bool:
     """Whether an experiment could say more: a script to run again, and a cause not yet tested."""
     if next(iter(diagnosis.facts.run.command), "") in _NO_SCRIPT:
         return False

@@ -40,7 +40,8 @@ def headline(diagnosis: Diagnosis) -> str:
         return "NOTHING SEEN: " + (said or "no training step was observed.")
     if diagnosis.verdict == "healthy":
         quiet = f"HEALTHY: nothing suspicious in {count(steps, 'step')}."
-        return " ".join(filter(None, [quiet, _sentence(said), _ended(diagnosis)]))
+        said = said.removesuffix(f" ({steps} steps)")
+        return " ".join(filter(None, [quiet, _sentence(said), ended(diagnosis)]))
     likely = sum(h.confidence >= LIKELY for h in diagnosis.hypotheses) or 1
     fallback = f"{count(likely, 'likely fault')} in {count(steps, 'step')}."
     return f"{diagnosis.verdict.upper()}: {said or fallback}"
@@ -51,8 +52,8 @@ def _sentence(said: str) -> str:
     return said[:1].upper() + said[1:] + ("" if said.endswith(".") or not said else ".")
 
 
-def _ended(diagnosis: Diagnosis) -> str:
-    """How a run without a fault ended all the same, if not well."""
+def ended(diagnosis: Diagnosis) -> str:
+    """How a run ended, if not well; empty if it did."""
     run = diagnosis.facts.run
     if run.finished == "exception":
         exception = plain(run.notes.get(N_EXCEPTION) or "an exception")
