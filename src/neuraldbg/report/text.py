@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Final
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
 from neuraldbg.core.facts import Gap
@@ -13,8 +12,6 @@ from neuraldbg.report import words
 from neuraldbg.report.names import count, listing, plain
 from neuraldbg.report.page import Page
 
-# What stands for the script where Python runs none.
-_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py", "notebook"})
 _EVIDENCE = 6
 _AGAINST = 3
 _RIVALS = 5
@@ -112,7 +109,7 @@ def _further(page: Page, diagnosis: Diagnosis, run: str) -> None:
 
 def testable(diagnosis: Diagnosis) -> bool:
     """Whether an experiment could say more: a script to run again, and a cause not yet tested."""
-    if next(iter(diagnosis.facts.run.command), "") in _NO_SCRIPT:
+    if not words.repeatable(diagnosis.facts.run):
         return False
     untested = not any(h.experiment for h in diagnosis.hypotheses)
     return untested and any(interventions_for(h.cause) for h in diagnosis.hypotheses)

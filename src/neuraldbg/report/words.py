@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
+from neuraldbg.core.facts import RunFact
 from neuraldbg.core.metrics import N_EXCEPTION
 from neuraldbg.report.names import count, plain
 
 LIKELY: Final = 0.5
 """At and above this confidence a hypothesis is presented as a fault, below it as a rival."""
+
+# What stands for the script where Python runs none.
+_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py", "notebook"})
 
 _SURE: Final = (
     (0.95, "almost certain"),
@@ -59,6 +63,11 @@ def ended(diagnosis: Diagnosis) -> str:
         exception = plain(run.notes.get(N_EXCEPTION) or "an exception")
         return f"The script ended with {exception}."
     return "It was interrupted." if run.finished != "ok" else ""
+
+
+def repeatable(run: RunFact) -> bool:
+    """Whether there is a command that trains again, as there is none for a notebook."""
+    return next(iter(run.command), "") not in _NO_SCRIPT
 
 
 def cause(found: CausalHypothesis) -> str:
