@@ -1,9 +1,10 @@
-"""How long `neuraldbg report` takes for a large run, and how large the page is.
+"""How long `neuraldbg report` and `explain` take for a large run, and how large the page is.
 
     python bench/report.py [--modules 1000] [--steps 100000] [--looks 400]
 
 The run is made up: every step has a loss and a learning rate, every look eight numbers of
-each module. Prints the seconds of reading, of diagnosing and of the whole command.
+each module. Prints the seconds of reading and of diagnosing, and of both
+commands as a whole with their peak memory.
 """
 
 from __future__ import annotations
@@ -78,12 +79,24 @@ def measure(path: Path, page: Path) -> None:
     read = time.perf_counter()
     diagnose(record, events)
     diagnosed = time.perf_counter()
-    words = [sys.executable, "-m", "neuraldbg", "report", str(path), "-o", str(page)]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=os.environ)
-    whole = time.perf_counter() - diagnosed
+    report = command("report", str(path), "-o", str(page))
     print(f"run file {path.stat().st_size / 1e6:.1f} MB, page {page.stat().st_size / 1e3:.0f} kB")
     print(f"reading {read - begun:.1f} s, diagnosing {diagnosed - read:.1f} s")
-    print(f"neuraldbg report, all in all: {whole:.1f} s")
+    print(f"neuraldbg report: {report}")
+    print(f"neuraldbg explain --json: {command('explain', str(path), '--json')}")
+
+
+def command(*words: str) -> str:
+    """Seconds and peak memory of a command, start and imports included."""
+    begun = time.perf_counter()
+    program = [sys.executable, "-m", "neuraldbg", *words]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"neuraldbg {words[0]} ended with {process.returncode}")
+    seconds = time.perf_counter() - begun
+    return f"{seconds:.1f} s, {used.ru_maxrss / 1e3:.0f} MB"
 
 
 def main() -> None:

@@ -53,6 +53,7 @@ _HOMES = {
     "UsageError": "errors",
     "explain": "run",
     "load": "run",
+    "load_ipython_extension": "magics",
 }
 
 __all__ = [

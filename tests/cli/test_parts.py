@@ -72,7 +72,8 @@ def test_a_module_that_is_missing_is_missed(monkeypatch: pytest.MonkeyPatch) -> 
         importlib.import_module("there_is_no_such_module")
 
 
-def test_signs_of_life_are_rare() -> None:
+def test_signs_of_life_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tqdm", raising=False)  # torch may have imported it
     now = [0.0]
     stream = io.StringIO()
     progress = Progress(Notices(stream), lambda: now[0])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import BufferReader, parquet
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
 from neuraldbg.core.diagnosis import Diagnosis
 from neuraldbg.report import markdown, sarif, tables
@@ -103,6 +104,29 @@ def test_sarif_holds_what_its_readers_need(make: Callable[[], Diagnosis]) -> Non
         place = result["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == "train.py"
         assert place["region"]["startLine"] == 3
+
+
+@pytest.mark.parametrize("make", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("at", [None, ("src/train me.py", 3)])
+def test_sarif_is_as_the_published_schema_wants_it(
+    make: Callable[[], Diagnosis], at: tuple[str, int] | None
+) -> None:
+    """The models are generated from `sarif-schema-2.1.0.json` and forbid what it does not name."""
+    log = json.loads(sarif.dumps(make(), lambda _: at))
+    assert Sarif.model_validate(log).version.value == "2.1.0"
+
+
+def test_a_file_is_named_by_a_uri() -> None:
+    (run,) = sarif.log(failed(), lambda _: ("src/train me.py", 3))["runs"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "src/train%20me.py"
+
+
+def test_the_published_schema_would_find_a_mistake() -> None:
+    log = sarif.log(failed())
+    log["runs"][0]["results"][0]["lineNumber"] = 3
+    with pytest.raises(ValueError, match="lineNumber"):
+        Sarif.model_validate(log)
 
 
 def test_sarif_rules_have_help_and_levels_follow_the_verdict() -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.report.pictures import channel_of, pictures
+from neuraldbg.core.facts import Channel, Kind
+from neuraldbg.core.record import Record
+from neuraldbg.report.pictures import channel_of, main_curves, pictures
 
-from .recorded import record
+from .recorded import record, series
 from .samples import failed, healthy
 
 
@@ -49,3 +51,24 @@ def test_evidence_of_the_loss_points_at_the_loss_itself() -> None:
 
 def test_a_healthy_run_has_no_curves_of_evidence() -> None:
     assert not pictures(record(), healthy()).evidence
+
+
+def test_every_line_of_the_learning_rate_has_a_name() -> None:
+    known = record()
+    (line,) = next(c for c in main_curves(known) if c.name == "lr").lines
+    assert line[0] == "learning rate"
+    rate = known.channels[Channel(Kind.OPTIMIZER, "0.0", m.O_LR)]
+    more = {**known.channels, Channel(Kind.OPTIMIZER, "1.2", m.O_LR): rate}
+    lines = next(c for c in main_curves(Record(known.facts, more)) if c.name == "lr").lines
+    assert [name for name, _ in lines] == ["optimizer 0, group 0", "optimizer 1, group 2"]
+
+
+def test_clipping_saw_the_norm_of_each_optimizer() -> None:
+    known = record()
+    first = {Channel(Kind.OPTIMIZER, "0", m.O_CLIP_NORM): series(1.0, 2.0)}
+    both = {**first, Channel(Kind.OPTIMIZER, "1", m.O_CLIP_NORM): series(1.0, 2.0)}
+    shown = [next(main_curves(Record(known.facts, c))).lines for c in (first, both)]
+    assert [[name for name, _ in lines] for lines in shown] == [
+        ["gradient norm before clipping"],
+        ["optimizer 0", "optimizer 1"],
+    ]

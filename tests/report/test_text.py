@@ -91,3 +91,27 @@ def test_a_diagnosis_without_words_still_makes_a_report() -> None:
     text = render(replace(bare, headline=""))
     assert text.startswith("FAILED: 1 likely fault in 400 steps.")
     assert "lr too high [lr_too_high]" in text
+
+
+@pytest.mark.parametrize(
+    "command", [("train.py",), ("-m", "train"), ("-c",), ("ipykernel_launcher.py",)]
+)
+def test_verify_is_suggested_where_there_is_a_script(command: tuple[str, ...]) -> None:
+    found = failed()
+    known = replace(
+        found, facts=replace(found.facts, run=replace(found.facts.run, command=command))
+    )
+    assert ("neuraldbg verify" in render(known)) == (command in (("train.py",), ("-m", "train")))
+    tested = tuple(replace(h, experiment={"result": "refuted"}) for h in known.hypotheses)
+    assert "neuraldbg verify" not in render(replace(known, hypotheses=tested))
+    assert "neuraldbg report" in render(known)
+
+
+def test_a_cause_that_nothing_can_test_is_not_to_be_verified() -> None:
+    text = render(Diagnosis(facts(), "suspect", (CausalHypothesis("label_noise_of_mine", 0.7),)))
+    assert "neuraldbg verify" not in text
+
+
+def test_what_a_healthy_run_did_is_a_sentence() -> None:
+    known = replace(healthy(), headline="the loss ends at 0.1")
+    assert render(known).splitlines()[0].endswith("in 400 steps. The loss ends at 0.1.")

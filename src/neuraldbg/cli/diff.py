@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from neuraldbg.cli import output, runs
+from neuraldbg.cli import output, runs, terminal
 from neuraldbg.cli.parsing import RUN_HELP, Parser
 from neuraldbg.report.page import Page
 
@@ -40,7 +41,8 @@ def main(words: Sequence[str]) -> int:
 
         output.result(encode(_data(one, other, found, change)) + "\n")
     else:
-        output.result(_text(one, other, found, change))
+        text = _text(one, other, found, change)
+        terminal.result(text + (_curves(one, other) if terminal.wanted(sys.stdout) else ""))
     if found.obstacle:
         return _INCOMPARABLE
     return int(found.first is not None)
@@ -104,6 +106,18 @@ def _text(one: Opened, other: Opened, found: Comparison, change: Change) -> str:
     changed = (f"{name}: {a} in A, {b} in B" for name, (a, b) in change.settings.items())
     page.section("Settings", changed)
     return page.text()
+
+
+def _curves(one: Opened, other: Opened) -> str:
+    """Both losses as lines of bars, for a person at a terminal."""
+    from neuraldbg.core.facts import Kind
+    from neuraldbg.core.metrics import L_VALUE
+    from neuraldbg.report import spark
+
+    both = (("A", one.record), ("B", other.record))
+    drawn = [(name, spark.told(r.series(Kind.LOSS, "loss", L_VALUE))) for name, r in both]
+    lines = "".join(f"  {name}  {told}\n" for name, told in drawn if told)
+    return f"\nLoss\n{lines}" if lines else ""
 
 
 def _named(run: RunFact) -> str:

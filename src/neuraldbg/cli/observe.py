@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuraldbg.cli import places
+from neuraldbg.cli import places, terminal
 from neuraldbg.cli.arrival import upon
 from neuraldbg.cli.output import Notices
 from neuraldbg.cli.progress import Progress
@@ -21,6 +21,7 @@ from neuraldbg.config import DEFAULT_BUDGET
 from neuraldbg.errors import UsageError
 
 if TYPE_CHECKING:
+    from neuraldbg.cli.live import Live
     from neuraldbg.core.diagnosis import Diagnosis
     from neuraldbg.core.facts import Gap
 
@@ -37,6 +38,7 @@ class Wishes:
     Attributes:
         seed: Seed of all random numbers, or None to leave them alone.
         eager: Run file of the same script without compilation, to compare with.
+        live: Whether to draw the run on the terminal while it trains.
     """
 
     json: Path | None = None
@@ -46,6 +48,7 @@ class Wishes:
     strict: bool = False
     seed: int | None = None
     eager: Path | None = None
+    live: bool = False
 
 
 class Observation:
@@ -66,6 +69,7 @@ class Observation:
         self._folder = places.here()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._session: Any = None
+        self._live: Live | None = None
         self._trouble: list[tuple[str, str]] = []
         self._done = False
 
@@ -103,6 +107,23 @@ class Observation:
             if self._wishes.strict:
                 raise
             self._fail("observation", error, "the script runs unobserved")
+        else:
+            if self._wishes.live:
+                self._show()
+
+    def _show(self) -> None:
+        """Draw the run while it trains."""
+        from neuraldbg.cli import live
+
+        try:
+            self._live = live.start(Path(self._session.path), self._notices, self._path[1:])
+        except Exception as error:
+            self._session.gap("the live view", f"it could not be started: {_say(error)}")
+
+    def _hide(self) -> None:
+        """Give the terminal back before the report is printed."""
+        if self._live is not None and (failed := self._live.stop()):
+            self._session.gap("the live view", f"it failed: {failed}")
 
     def _elsewhere(self) -> Path | None:
         """A run file in the first working directory, if the script has left it already."""
@@ -127,6 +148,7 @@ class Observation:
                 self._fail("report", error, "the script is not affected")
 
     def _conclude(self, finished: str, exception: BaseException | None) -> None:
+        self._hide()
         diagnosis = self._diagnose(finished, exception)
         if self._wishes.json is not None:
             self._write(self._wishes.json, diagnosis, finished)
@@ -195,11 +217,28 @@ class Observation:
             return
         path = Path(self._session.path)
         report = text.render(diagnosis, run=places.reference(path, run.id))
-        self._notices.block(f"\n{' NeuralDBG ':-^80}\n{report}Run file: {places.near(path)}\n")
+        whole = f"{' NeuralDBG ':-^80}\n{report}{self._curve(path)}Run file: {places.near(path)}\n"
+        self._notices.block("\n" + (terminal.painted(whole) if self._coloured else whole))
+
+    def _curve(self, path: Path) -> str:
+        """The loss as a line of bars, for a person at a terminal."""
+        if not self._coloured:
+            return ""
+        from neuraldbg.report import spark
+        from neuraldbg.store.reader import RunFile
+
+        with RunFile(path) as file:
+            told = spark.told(file.loss())
+        return f"Loss   {told}\n" if told else ""
+
+    @property
+    def _coloured(self) -> bool:
+        return terminal.wanted(self._notices.stream)
 
     @property
     def _chatty(self) -> bool:
-        return self._notices.terminal and not self._wishes.quiet and not places.rank()
+        seen = self._notices.terminal and not self._wishes.live
+        return seen and not self._wishes.quiet and not places.rank()
 
     def _fail(self, what: str, error: BaseException, so: str) -> None:
         self._trouble.append((what, f"NeuralDBG failed: {_say(error)}"))

@@ -69,6 +69,11 @@ class Notices:
         except ValueError:
             return False
 
+    @property
+    def stream(self) -> TextIO | None:
+        """Where the words go; None if nobody can read them."""
+        return self._stream
+
 
 def put(stream: TextIO, text: str) -> None:
     """Write, with escapes in place of characters that the stream cannot encode."""

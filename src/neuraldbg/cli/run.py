@@ -59,6 +59,7 @@ def plan(words: Sequence[str]) -> Plan:
         quiet=options.quiet,
         strict=config.strict,
         seed=options.seed,
+        live=options.live,
     )
     if options.compare_eager:
         eager.check(rank=places.rank())
@@ -136,6 +137,9 @@ def _parser() -> Parser:
     parser.add_argument("--out", metavar="PATH", help="write the run file there")
     parser.add_argument(
         "--budget", metavar="FRACTION", type=float, help="share of time to spend (default 0.02)"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="show the run at the bottom of the terminal"
     )
     parser.add_argument("--quiet", action="store_true", help="one line, and only of a fault")
     parser.add_argument(

@@ -145,7 +145,7 @@ def _state(folder: Path, run: str | None) -> str:
     """What tells a page whether to fetch itself again."""
     from neuraldbg.report.json import encode
     from neuraldbg.store.locate import list_runs
-    from neuraldbg.store.reader import RunFile
+    from neuraldbg.store.reader import RunFile, changed
 
     if run is None:
         known = list_runs(folder)
@@ -154,13 +154,7 @@ def _state(folder: Path, run: str | None) -> str:
     with RunFile(path) as file:
         fact = file.facts().run
     said = f"ended: {fact.finished}" if fact.finished else "running, or cut off"
-    return encode({"stamp": str([*_changed(path), fact.finished]), "said": said})
-
-
-def _changed(path: Path) -> list[int]:
-    """When the file and its log were last written to; a log is overwritten in place."""
-    files = (path, Path(f"{path}-wal"))
-    return [file.stat().st_mtime_ns for file in files if file.exists()]
+    return encode({"stamp": str([*changed(path), fact.finished]), "said": said})
 
 
 def _opened(folder: Path, run: str) -> runs.Opened:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from html import escape
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
-from neuraldbg.report import words
+from neuraldbg.core.record import Record
+from neuraldbg.report import panel, words
 from neuraldbg.report.charts import alone, causal
 from neuraldbg.report.flow import flow
 from neuraldbg.report.names import listing, plain
@@ -29,6 +30,17 @@ def fragment(diagnosis: Diagnosis) -> str:
         parts.append(f"<p><small>{_text(cost)}</small></p>")
     style = f"border-left:4px solid {edge};padding:0 1em;max-width:50em"
     return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def watched(record: Record, diagnosis: Diagnosis) -> str:
+    """A run while it trains: what was observed last, and the report so far."""
+    lines = "\n".join(escape(line) for line in panel.observed(record, diagnosis.events))
+    return f'<pre style="line-height:1.3">{lines}</pre>{fragment(diagnosis)}'
+
+
+def sentence(text: str) -> str:
+    """A notice in place of a report."""
+    return f"<p>{_text(text)}</p>"
 
 
 def _graph(diagnosis: Diagnosis) -> str:

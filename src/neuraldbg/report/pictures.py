@@ -113,7 +113,7 @@ def main_curves(record: Record, onset: tuple[Mark, ...] = ()) -> Iterator[Curve]
     """Loss, learning rate and gradient norm over the steps."""
     chosen = (
         ("loss", "Loss", _lines(record, Kind.LOSS, m.L_VALUE)),
-        ("lr", "Learning rate", _lines(record, Kind.OPTIMIZER, m.O_LR)),
+        ("lr", "Learning rate", _rates(record)),
         ("grad-norm", "Gradient norm (all parameters)", _norm(record)),
     )
     for name, title, lines in chosen:
@@ -182,11 +182,22 @@ def _lines(record: Record, kind: Kind, metric: str) -> list[tuple[str, Series]]:
     return sorted(record.each(kind, metric), key=lambda line: line[0])
 
 
+def _rates(record: Record) -> list[tuple[str, Series]]:
+    """The learning rate of each group of each optimizer."""
+    lines = _lines(record, Kind.OPTIMIZER, m.O_LR)
+    if len(lines) == 1:
+        return [("learning rate", lines[0][1])]
+    named = ((name.partition("."), series) for name, series in lines)
+    return [(f"optimizer {i}, group {g}" if g else i, s) for (i, _, g), s in named]
+
+
 def _norm(record: Record) -> list[tuple[str, Series]]:
     """The Euclidean norm over all parameters at each look; as clipping saw it, if it did."""
     clipped = _lines(record, Kind.OPTIMIZER, m.O_CLIP_NORM)
+    if len(clipped) == 1:
+        return [("gradient norm before clipping", clipped[0][1])]
     if clipped:
-        return clipped
+        return [(f"optimizer {name}", series) for name, series in clipped]
     found = [s for _, s in record.each(Kind.PARAM, m.P_GRAD)]
     if not found:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from neuraldbg.core.causes import Cause, all_causes
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
@@ -69,7 +70,7 @@ def _result(
     place: dict[str, Any] = {"logicalLocations": [_logical(name) for name in found.where]}
     at = locate(found.where)
     if at is not None:
-        artifact = {"uri": at[0], "uriBaseId": "%SRCROOT%"}
+        artifact = {"uri": quote(at[0]), "uriBaseId": "%SRCROOT%"}
         place["physicalLocation"] = {"artifactLocation": artifact, "region": {"startLine": at[1]}}
     return {
         "ruleId": plain(found.cause),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis
 from neuraldbg.core.facts import Gap
+from neuraldbg.experiments.interventions import interventions_for
 from neuraldbg.report import words
 from neuraldbg.report.names import count, listing, plain
 from neuraldbg.report.page import Page
@@ -99,5 +100,16 @@ def _further(page: Page, diagnosis: Diagnosis, run: str) -> None:
     name = shlex.quote(run)
     page.blank()
     page.verbatim("Go on with")
+    if testable(diagnosis):
+        page.verbatim(f"  neuraldbg verify {name}")
+    page.verbatim(f"  neuraldbg report {name}")
     page.verbatim(f"  neuraldbg show {name} --events")
     page.verbatim(f"  neuraldbg explain {name} --json")
+
+
+def testable(diagnosis: Diagnosis) -> bool:
+    """Whether an experiment could say more: a script to run again, and a cause not yet tested."""
+    if not words.repeatable(diagnosis.facts.run):
+        return False
+    untested = not any(h.experiment for h in diagnosis.hypotheses)
+    return untested and any(interventions_for(h.cause) for h in diagnosis.hypotheses)

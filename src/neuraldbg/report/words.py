@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from neuraldbg.core.diagnosis import CausalHypothesis, Diagnosis, Evidence
+from neuraldbg.core.facts import RunFact
 from neuraldbg.core.metrics import N_EXCEPTION
 from neuraldbg.report.names import count, plain
 
 LIKELY: Final = 0.5
 """At and above this confidence a hypothesis is presented as a fault, below it as a rival."""
+
+# What stands for the script where Python runs none.
+_NO_SCRIPT: Final = frozenset({"", "-", "-c", "ipykernel_launcher.py", "notebook"})
 
 _SURE: Final = (
     (0.95, "almost certain"),
@@ -40,19 +44,30 @@ def headline(diagnosis: Diagnosis) -> str:
         return "NOTHING SEEN: " + (said or "no training step was observed.")
     if diagnosis.verdict == "healthy":
         quiet = f"HEALTHY: nothing suspicious in {count(steps, 'step')}."
-        return " ".join(filter(None, [quiet, said, _ended(diagnosis)]))
+        said = said.removesuffix(f" ({steps} steps)")
+        return " ".join(filter(None, [quiet, _sentence(said), ended(diagnosis)]))
     likely = sum(h.confidence >= LIKELY for h in diagnosis.hypotheses) or 1
     fallback = f"{count(likely, 'likely fault')} in {count(steps, 'step')}."
     return f"{diagnosis.verdict.upper()}: {said or fallback}"
 
 
-def _ended(diagnosis: Diagnosis) -> str:
-    """How a run without a fault ended all the same, if not well."""
+def _sentence(said: str) -> str:
+    """A clause made a sentence of its own."""
+    return said[:1].upper() + said[1:] + ("" if said.endswith(".") or not said else ".")
+
+
+def ended(diagnosis: Diagnosis) -> str:
+    """How a run ended, if not well; empty if it did."""
     run = diagnosis.facts.run
     if run.finished == "exception":
         exception = plain(run.notes.get(N_EXCEPTION) or "an exception")
         return f"The script ended with {exception}."
     return "It was interrupted." if run.finished != "ok" else ""
+
+
+def repeatable(run: RunFact) -> bool:
+    """Whether there is a command that trains again, as there is none for a notebook."""
+    return next(iter(run.command), "") not in _NO_SCRIPT
 
 
 def cause(found: CausalHypothesis) -> str:

@@ -7,7 +7,7 @@ function raises `RunFileError` for content that no writer of ours would have lef
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -99,10 +99,12 @@ def diagnosis(connection: sqlite3.Connection) -> str | None:
     return str(row[0])
 
 
-def series(connection: sqlite3.Connection) -> dict[Channel, Series]:
+def series(
+    connection: sqlite3.Connection, streams: Sequence[str] = (STEP, LOOK)
+) -> dict[Channel, Series]:
     """Every series that has a reading. A channel of both streams is one series."""
     found: dict[Channel, Series] = {}
-    for stream in (STEP, LOOK):
+    for stream in streams:
         channels = _channels(connection, stream)
         block = _block(connection, stream, len(channels))
         for channel, line in zip(channels, _lines(block), strict=True):

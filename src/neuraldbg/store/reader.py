@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from neuraldbg.core.events import SemanticEvent
-from neuraldbg.core.facts import Facts, Gap
-from neuraldbg.core.record import Record
+from neuraldbg.core.facts import Channel, Facts, Gap, Kind
+from neuraldbg.core.metrics import L_VALUE, STEP
+from neuraldbg.core.record import EMPTY, Record, Series
 from neuraldbg.store import load
 from neuraldbg.store.faults import reading
 from neuraldbg.store.opening import open_for_reading
@@ -25,6 +26,16 @@ def load_record(path: Path) -> Record:
     """
     with RunFile(path) as run:
         return run.record()
+
+
+def changed(path: Path) -> list[int]:
+    """When a run file and its log were last written to; a log is overwritten in place.
+
+    Returns:
+        Times in nanoseconds; none if there is no such file.
+    """
+    files = (path, Path(f"{path}-wal"))
+    return [file.stat().st_mtime_ns for file in files if file.exists()]
 
 
 class RunFile:
@@ -44,6 +55,12 @@ class RunFile:
         """Facts and series; one consistent picture also while the run goes on."""
         with reading(self.path):
             return load.record(self._opened.connection)
+
+    def loss(self) -> Series:
+        """The loss of every step alone; quick however wide the model."""
+        with reading(self.path):
+            found = load.series(self._opened.connection, [STEP])
+        return found.get(Channel(Kind.LOSS, "loss", L_VALUE), EMPTY)
 
     def facts(self) -> Facts:
         """The static facts alone; quick however long the run was."""

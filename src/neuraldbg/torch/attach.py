@@ -83,6 +83,10 @@ class Session:
         self._faults = faults
         self.path: Path = watch.writer.path
 
+    def gap(self, what: str, why: str) -> None:
+        """Note something that could not be done."""
+        self._faults.gap(what, why)
+
     def each_step(self, act: Callable[[int, float], None]) -> None:
         """Have `act` called with each step and its loss."""
         self._watch.on_step = act

@@ -30,6 +30,7 @@ from neuraldbg.torch.loop import Watch
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import CausalHypothesis, Coupling, Diagnosis, Link
+    from neuraldbg.torch.display import Display
 
 DEFAULT_BUDGET = 0.02
 
@@ -132,6 +133,7 @@ class NeuralDbg:
         self._path: Path | None = None
         self._writer: RunWriter | None = None
         self._closed = False
+        self._display: Display | None = None
         self._inert = config.off
         if config.off:
             self._faults.gap("everything", "NEURALDBG_MODE=off made the monitor inert")
@@ -212,6 +214,8 @@ class NeuralDbg:
             _finish(self._watch, self._writer, self._faults, finished)
         except Exception as error:
             self._faults.fault("the end of the run", error)
+        if self._display is not None:
+            self._display.end()
 
     def __enter__(self) -> NeuralDbg:
         return self.attach()
@@ -326,7 +330,29 @@ class NeuralDbg:
         return f"NeuralDbg({self._kind}, {state})"
 
     def _repr_html_(self) -> str:
+        if self._path is None and not self._inert:
+            from neuraldbg.report.notebook import sentence
+
+            return sentence(f"{self!r}: attach it to see the run here")
         return self.diagnosis()._repr_html_()
+
+    def _ipython_display_(self) -> None:
+        """Show the run in a notebook; as long as it trains, the display follows it."""
+        from IPython.display import HTML, display
+
+        from neuraldbg.torch.display import Display, in_notebook
+
+        if not in_notebook():
+            print(repr(self))  # noqa: T201 - what IPython does with an object on a terminal
+        elif self._path is None or self._closed:
+            display(HTML(self._repr_html_()))
+        else:
+            if self._display is not None:
+                self._display.end()
+            self._display = Display(self._path, self._undisplayed)
+
+    def _undisplayed(self, error: Exception) -> None:
+        self._faults.gap("the display in the notebook", f"{type(error).__name__}: {error}")
 
 
 def _mentions(hypothesis: CausalHypothesis, word: str) -> bool:

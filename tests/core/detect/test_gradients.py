@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from neuraldbg.core.detect.gradients import gradient_state, gradients
+from neuraldbg.core.detect.gradients import gradient_state, gradients, surely_healthy
 from neuraldbg.core.events import EventType, GradientHealth
 
 from ..records import EVERY, Draft, classifier
@@ -102,3 +104,26 @@ def test_growth_counts_only_against_a_baseline() -> None:
     states = [gradient_state(values, i, 1.0) for i in range(6)]
     assert states[2] == GradientHealth.HEALTHY
     assert states[5] == GradientHealth.EXPLODING
+
+
+GRADIENTS = st.lists(
+    st.one_of(
+        st.floats(min_value=0.0),
+        st.sampled_from([np.nan, np.inf, 0.0, 1e-10, 1e-3, 1.0, 100.0]),
+        st.floats(min_value=1e-3, max_value=1.0),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(values=GRADIENTS, largest=st.floats(min_value=0.0, max_value=1e300))
+def test_what_is_surely_healthy_is_healthy(values: list[float], largest: float) -> None:
+    found = surely_healthy(np.array(values), np.full(len(values), largest))
+    for i, sure in enumerate(found):
+        if sure:
+            assert gradient_state(values, i, largest) == GradientHealth.HEALTHY
+
+
+def test_the_usual_case_is_surely_healthy() -> None:
+    assert all(surely_healthy(np.linspace(0.01, 0.9, 50), np.ones(50)))

@@ -37,7 +37,7 @@ def test_a_cell_holds_the_reading_of_its_step() -> None:
     known = record(("a", "b"))
     span = Span(0, 39)
     found = {grid.measure.name: grid for grid in grids(known, span)}
-    assert set(found) == {"gradient", "activation", "saturated", "update"}
+    assert set(found) == {"gradient", "activation", "inactive", "update"}
     own = known.series(Kind.MODULE, "b", m.GRAD_RMS)
     assert found["gradient"].values[1, ::2] == pytest.approx(own.values)
     assert np.isnan(found["gradient"].values[1, 1::2]).all()
@@ -57,18 +57,23 @@ def test_a_long_run_is_gathered() -> None:
     assert np.isfinite(grid.values).all()
 
 
-def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
+def test_zero_is_a_reading() -> None:
     known = record(("a",))
     zero = {Channel(Kind.MODULE, "a", m.GRAD_RMS): series(0.0, 1.0, 0.0)}
     grid = next(iter(grids(Record(known.facts, zero), Span(0, 2))))
-    assert np.isnan(grid.values[0, [0, 2]]).all()
+    assert grid.values[0].tolist() == [0.0, 1.0, 0.0]
     assert not grid.lost.any()
 
 
-def test_nothing_but_zeros_on_a_logarithmic_axis_is_an_empty_row() -> None:
-    zeros = {Channel(Kind.MODULE, "a", m.GRAD_RMS): series(0.0, 0.0)}
-    (grid,) = grids(Record(record(("a",)).facts, zeros), Span(0, 1))
-    assert np.isnan(grid.values).all()
+def test_the_larger_share_of_dead_and_saturated_shows() -> None:
+    known = record(("a",))
+    shares = {
+        Channel(Kind.MODULE, "a", m.ACT_NEGATIVE_UNITS): series(0.9, 0.1, 0.3),
+        Channel(Kind.MODULE, "a", m.ACT_FLAT): series(0.2, 0.7, 0.3),
+    }
+    (grid,) = grids(Record(known.facts, shares), Span(0, 2))
+    assert grid.measure.name == "inactive"
+    assert grid.values[0].tolist() == [0.9, 0.7, 0.3]
 
 
 def test_nothing_read_is_no_grid() -> None:

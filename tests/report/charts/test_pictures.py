@@ -46,7 +46,7 @@ def test_the_usual_pictures_are_there() -> None:
         "grad-norm",
         "gradient",
         "activation",
-        "saturated",
+        "inactive",
         "update",
     ]
     assert "causal" not in dict(pictures(record(), healthy()).named())

@@ -80,14 +80,14 @@ def test_a_measure_is_chosen_by_mouse_and_by_keyboard(opened: Open) -> None:
     assert page.locator("svg#update").is_visible()
     assert page.locator("svg#gradient").is_hidden()
     page.keyboard.press("ArrowLeft")
-    assert page.locator("svg#saturated").is_visible()
+    assert page.locator("svg#inactive").is_visible()
 
 
 def test_the_pointer_reads_values_in_all_pictures_at_once(opened: Open) -> None:
     page = opened(failed())
     page.mouse.move(*over(page, "loss", 0.505))
     assert readout(page, "loss").inner_text().startswith("step 20: loss 1.395")
-    assert readout(page, "lr").inner_text() == "step 20: 0.0 0.1 (step 20)"
+    assert readout(page, "lr").inner_text() == "step 20: learning rate 0.1 (step 20)"
     page.mouse.move(*over(page, "gradient", 0.505))
     assert "step 20" in readout(page, "gradient").inner_text()
     assert "blocks." in readout(page, "gradient").inner_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -98,6 +99,17 @@ def test_a_healthy_run_says_so_in_one_line_first() -> None:
     assert heading[1].startswith("HEALTHY: nothing suspicious in 400 steps.")
     assert 'class="fault"' not in page
     assert "The evidence" not in page
+
+
+def test_how_a_failed_run_ended_stands_on_top() -> None:
+    found = failed()
+    run = replace(found.facts.run, finished="exception", notes={"exception": "ValueError: <x>"})
+    known = record()
+    crashed = Record(replace(known.facts, run=run), known.channels)
+    page = render(crashed, replace(found, facts=replace(found.facts, run=run)), "r")
+    assert "<p>The script ended with ValueError: &lt;x&gt;.</p>" in page
+    assert "<code>neuraldbg verify r</code>" in page
+    assert "1 change of state" in render(known, replace(found, events=found.events[:1]), "r")
 
 
 def test_a_run_in_which_nothing_was_seen_is_not_called_healthy() -> None:

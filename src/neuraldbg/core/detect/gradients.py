@@ -14,7 +14,7 @@ from neuraldbg.core.detect import detector
 from neuraldbg.core.detect.states import event, transitions
 from neuraldbg.core.events import EventType, GradientHealth, SemanticEvent
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Record, Series
+from neuraldbg.core.record import Floats, Record, Series
 
 # A layer's gradient this much smaller than the largest among the layers: AUTOTRAINER's
 # ratio of first to last layer (ICSE 2021, default 1e-3).
@@ -42,12 +42,15 @@ def gradients(record: Record) -> Iterator[SemanticEvent]:
 
 def _largest(series: list[Series]) -> dict[int, float]:
     """The largest gradient among the modules, by step."""
-    out: dict[int, float] = {}
-    for s in series:
-        for step, value in zip(s.steps.tolist(), s.values.tolist(), strict=True):
-            if np.isfinite(value):
-                out[step] = max(value, out.get(step, 0.0))
-    return out
+    if not series:
+        return {}
+    steps = np.concatenate([s.steps for s in series])
+    values = np.concatenate([s.values for s in series])
+    finite = np.isfinite(values)
+    known, at = np.unique(steps[finite], return_inverse=True)
+    out = np.zeros(len(known))
+    np.maximum.at(out, at, values[finite])
+    return dict(zip(known.tolist(), out.tolist(), strict=True))
 
 
 def _detect_gradient_transition(
@@ -61,9 +64,11 @@ def _detect_gradient_transition(
         largest: The largest of all modules' gradients, by step: the scale.
     """
     values = series.values.tolist()
+    scale = [largest.get(step, 0.0) for step in series.steps.tolist()]
+    usual = surely_healthy(series.values, np.array(scale))
     states = [
-        gradient_state(values, i, largest.get(step, 0.0))
-        for i, step in enumerate(series.steps.tolist())
+        GradientHealth.HEALTHY if usual[i] else gradient_state(values, i, scale[i])
+        for i in range(len(values))
     ]
     for change in transitions(
         states,
@@ -73,8 +78,20 @@ def _detect_gradient_transition(
     ):
         step = int(series.steps[change.at])
         value = float(series.values[change.at])
-        scale = largest.get(step, 0.0)
-        yield event(EventType.GRADIENT, name, step, change, rms=value, largest=scale)
+        yield event(EventType.GRADIENT, name, step, change, rms=value, largest=scale[change.at])
+
+
+def surely_healthy(values: Floats, scale: Floats) -> list[bool]:
+    """Where a gradient is healthy whatever came before it, which spares `gradient_state`.
+
+    No median of earlier ones is below the smallest of all, so nothing explodes that is
+    within `EXPLODING_RATIO` of that.
+    """
+    known = values[np.isfinite(values) & (values > 0)]
+    most = EXPLODING_RATIO * float(known.min()) if len(known) else 0.0
+    least = np.maximum(VANISHING_RATIO * scale, VANISHING_FLOOR)
+    found: list[bool] = (np.isfinite(values) & (values <= most) & (values >= least)).tolist()
+    return found
 
 
 def gradient_state(values: Sequence[float], i: int, largest: float) -> GradientHealth:

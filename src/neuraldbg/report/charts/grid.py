@@ -48,17 +48,10 @@ MEASURES: Final = (
         "activation", "Activation scale (root mean square)", Kind.MODULE, (m.ACT_RMS,), scale=True
     ),
     Measure(
-        "dead",
-        "Dead units (share, never above zero)",
+        "inactive",
+        "Dead or saturated (largest share)",
         Kind.MODULE,
-        (m.ACT_NEGATIVE_UNITS,),
-        scale=False,
-    ),
-    Measure(
-        "saturated",
-        "Saturated values (share, flat region)",
-        Kind.MODULE,
-        (m.ACT_FLAT,),
+        (m.ACT_NEGATIVE_UNITS, m.ACT_FLAT),
         scale=False,
     ),
     Measure("update", "Update to weight ratio", Kind.PARAM, (m.P_RATIO,), scale=True),
@@ -159,11 +152,10 @@ def _gathered(
     finite = np.isfinite(values)
     lost = np.zeros(columns, np.bool_)
     lost[at[~finite]] = True
-    usable = finite & (values > 0) if measure.scale else finite
     gather: Callable[[Floats], Floats] = np.median if measure.scale else np.max
     out = np.full(columns, np.nan)
-    order = np.argsort(at[usable], kind="stable")
-    sorted_at, sorted_values = at[usable][order], values[usable][order]
+    order = np.argsort(at[finite], kind="stable")
+    sorted_at, sorted_values = at[finite][order], values[finite][order]
     starts = np.flatnonzero(np.diff(sorted_at, prepend=-1))
     for start, stop in pairwise([*starts, len(sorted_at)]):
         out[sorted_at[start]] = gather(sorted_values[start:stop])

@@ -189,7 +189,7 @@ class HeatMap:
                 height=10,
                 preserveAspectRatio="none",
             )
-            + label(number(scale.low), x, y + 24, class_="tick-label")
+            + label(self._lowest(), x, y + 24, class_="tick-label")
             + label(number(scale.high), x + 180, y + 24, class_="tick-label", text_anchor="end")
             + tag("rect", class_="lost", x=x + 210, y=y, width=10, height=10)
             + label("not finite", x + 224, y + 9, class_="tick-label")
@@ -197,6 +197,11 @@ class HeatMap:
             + label("event", x + 314, y + 9, class_="tick-label")
             + label("faded: the last reading; blank: none", x + 370, y + 9, class_="tick-label")
         )
+
+    def _lowest(self) -> str:
+        """What the first colour stands for; on a logarithmic axis for zero, too."""
+        zero = self.grid.measure.scale and bool((self.grid.values == 0).any())
+        return ("0 or " if zero else "") + number(self.scale.low)
 
     def _extreme(self, word: str, at: int) -> str:
         row, column = np.unravel_index(at, self.grid.values.shape)

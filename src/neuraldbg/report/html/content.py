@@ -16,7 +16,7 @@ from neuraldbg.report.charts.curve import Curve
 from neuraldbg.report.charts.heatmap import HeatMap
 from neuraldbg.report.names import command_line, count, listing
 from neuraldbg.report.pictures import Pictures, channel_of, pictures
-from neuraldbg.report.text import gaps
+from neuraldbg.report.text import gaps, testable
 
 MOST_EVENTS: Final = 200
 
@@ -35,6 +35,8 @@ def content(record: Record, diagnosis: Diagnosis, run: str | None) -> dict[str, 
         "rivals": [_fault(record, h, shown) for h in ranked if h not in faults],
         "chain": [link.text for link in ranked[0].chain] if ranked else [],
         "watched": _watched(record, diagnosis),
+        "ended": words.ended(diagnosis) if faults and fact.finished else "",
+        "changes": count(min(len(diagnosis.events), MOST_EVENTS), "change"),
         "causal": _safe(shown.causal),
         "main": [drawn(curve, shown.span) for curve in shown.main],
         "maps": [_map(map_) for map_ in shown.maps],
@@ -44,7 +46,7 @@ def content(record: Record, diagnosis: Diagnosis, run: str | None) -> dict[str, 
         "gaps": gaps(diagnosis.gaps, most=len(diagnosis.gaps)),
         "cost": words.cost(diagnosis.overhead.ratio, diagnosis.overhead.seconds),
         "run": facts_of(fact),
-        "commands": _commands(fact, run or fact.id),
+        "commands": _commands(diagnosis, run or fact.id),
         "data": _data(shown),
     }
 
@@ -110,10 +112,12 @@ def _watched(record: Record, diagnosis: Diagnosis) -> str:
     return f"Watched {seen} on {facts.run.device}; {changes} of state."
 
 
-def _commands(run: RunFact, name: str) -> list[str]:
-    again = shlex.quote(name)
+def _commands(diagnosis: Diagnosis, name: str) -> list[str]:
+    again, run = shlex.quote(name), diagnosis.facts.run
     commands = [f"neuraldbg explain {again}", f"neuraldbg show {again} --events"]
-    if run.command:
+    if testable(diagnosis):
+        commands.insert(0, f"neuraldbg verify {again}")
+    if words.repeatable(run):
         commands.insert(0, f"neuraldbg run {command_line(redact(run.command))}")
     return commands
 
