@@ -148,8 +148,10 @@ class View:
 
     @cached_property
     def weights(self) -> list[ParamFact]:
-        """Trainable weight matrices and kernels that an optimizer holds."""
-        return [p for p in self.facts.params if len(p.shape) >= 2 and p.optimizer is not None]
+        """Trainable weight matrices and kernels that an optimizer holds, or the script by hand."""
+        by_hand = not self.facts.optimizers
+        held = [p for p in self.facts.params if p.optimizer is not None or by_hand]
+        return [p for p in held if len(p.shape) >= 2 and p.requires_grad]
 
     def kinds(self, names: frozenset[str]) -> list[ModuleFact]:
         """The modules of certain classes."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.engine import diagnose
+from neuraldbg.core.facts import Kind
 from neuraldbg.core.infer import REPORTED
 
 from ..records import EVERY, Draft, classifier
@@ -135,13 +136,6 @@ def test_what_is_usual_depends_on_the_optimizer() -> None:
     assert confidence(adaptive, "lr_too_low") < confidence(plain, "lr_too_low")
 
 
-def test_a_rate_of_zero_is_not_called_low() -> None:
-    assert "lr_too_low" not in accused(too_low().change_optimizer("SGD", lr=0.0))
-
-
-# -- schedule ------------------------------------------------------------------------------
-
-
 def test_a_schedule_that_kills_the_rate_early_is_found_with_its_step() -> None:
     best = convict(collapsing(60).stays(), "lr_schedule", step=60)
     assert "70% of the run had no rate left" in texts(best)
@@ -214,3 +208,25 @@ def test_a_loss_at_rest_speaks_against_a_rate_that_is_too_high() -> None:
 def test_each_kind_of_optimizer_has_rates_of_its_own(kind: str, lr: float) -> None:
     draft = classifier().change_optimizer(kind, lr=lr).of_param("*.weight", update_ratio=0.33)
     assert "lr_too_high" not in accused(draft.falls(0.693, 0.265))
+
+
+def test_a_rate_of_zero_moves_nothing() -> None:
+    draft = classifier().stays().of_optimizer("0.0", lr=np.zeros(200))
+    draft.of_param("*", update_ratio=0.0, update_norm=0.0, still=1.0)
+    assert "the learning rate is 0 at all 200 steps" in texts(convict(draft, "lr_too_low"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cause", "where"), [(1e-7, "lr_too_low", None), (0.9, "lr_too_high", "fc1.weight")]
+)
+def test_updates_by_hand_are_judged_by_their_size(
+    ratio: float, cause: str, where: str | None
+) -> None:
+    draft = classifier().stays().change_param("*", optimizer=None, group=None)
+    draft.optimizers, draft.channels = (
+        [],
+        {c: s for c, s in draft.channels.items() if c.kind is not Kind.OPTIMIZER},
+    )
+    best = convict(draft.of_param("*", update_ratio=ratio), cause, where=where)
+    assert "takes by hand" in best.summary
+    assert "nan" not in best.summary + best.repair

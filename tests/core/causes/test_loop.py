@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.causes.loop import listed, modules_of
-from neuraldbg.core.facts import ParamFact
+from neuraldbg.core.facts import LossPart, ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -257,3 +257,11 @@ def test_an_error_below_zero_has_the_wrong_sign_and_a_likelihood_of_scores_has_n
 def test_a_scaler_that_skips_overflowing_steps_is_no_forgotten_step() -> None:
     draft = never_stepped().notes(scaler=True).breaks(0)
     assert "missing_optimizer_step" not in accused(draft)
+
+
+def test_a_negative_term_among_others_is_no_wrong_sign() -> None:
+    policy, critic = LossPart("custom", "mean", -1.0, 32), LossPart("mse", "mean", 0.5, 32)
+    draft = classifier().falls(5.3, -0.5).change_loss(kind="mse", parts=(policy, critic))
+    assert "wrong_update_sign" not in accused(draft)
+    turned = replace(critic, factor=-0.5)
+    convict(draft.change_loss(parts=(policy, turned)), "wrong_update_sign")

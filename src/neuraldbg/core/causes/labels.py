@@ -13,6 +13,8 @@ from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
+# A sound classifier may take as many steps before its loss leaves the entropy of the labels.
+LONG_ENOUGH = 100
 # Softened labels keep a yes above 0.5; a mask of 0 and 1 divided by 255 ends at 0.004.
 FAINT = 0.05
 # Nothing to learn leaves the loss at its level, up to what can be memorised.
@@ -89,6 +91,8 @@ def _label_noise(view: View) -> Finding | None:
             1.8 if abs(agree) < 0.15 else -1.5,
         ),
     ]
+    if view.facts.run.steps < LONG_ENOUGH:
+        found.append(evidence(f"{view.facts.run.steps} steps are few to learn from", -2.0))
     dead = any(
         e.after in ("vanishing", "dead", "zero", "collapsed", "saturated", "absent")
         for e in view.events

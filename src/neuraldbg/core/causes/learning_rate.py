@@ -64,16 +64,35 @@ SLOW_RATIO = 2e-3
     needs_update=True,
 )
 def _lr_too_high(view: View) -> Finding | None:
-    if not view.ratios or not len(view.lr):
+    lr = _rate(view)
+    if not view.ratios or lr is None:
         return None
-    lr = float(view.lr.finite().values.max(initial=0.0))
     name, ratio = max(view.ratios.items(), key=lambda item: item[1])
     typical = float(np.median(list(view.ratios.values())))
     found = [_ratio_evidence(name, ratio, typical), view.fails(2.0, 5.0)]
     found += _rate_evidence(view, lr) + _jump_evidence(view) + _bulk_death(view) + _steady(view)
-    summary = f"The learning rate {lr:.3g} is too high: early updates changed {name} by {ratio:.2g} of its size each step."
-    repair = f"Lower the learning rate from {lr:.3g} to about {lr / 10:.1g}, and again if the loss still does not fall."
+    summary = f"{_named(lr)} is too high: early updates changed {name} by {ratio:.2g} of its size each step."
+    repair = (
+        f"Lower the learning rate{_from_to(lr, 0.1)}, and again if the loss still does not fall."
+    )
     return Finding(tuple(found), (name,), 0, summary, repair)
+
+
+def _rate(view: View) -> float | None:
+    """The highest rate of the run; NaN where the script updates by hand, None if unknown."""
+    if not len(view.lr):
+        return None if view.facts.optimizers else math.nan
+    return float(view.lr.finite().values.max(initial=0.0))
+
+
+def _named(lr: float) -> str:
+    if math.isfinite(lr):
+        return f"The learning rate {lr:.3g}"
+    return "The step that the script takes by hand"
+
+
+def _from_to(lr: float, factor: float) -> str:
+    return f" from {lr:.3g} to about {lr * factor:.1g}" if math.isfinite(lr) else f" by {factor:g}"
 
 
 def _usual(view: View) -> tuple[float, float]:
@@ -182,13 +201,15 @@ def _steady(view: View) -> list[Evidence]:
     needs_update=True,
 )
 def _lr_too_low(view: View) -> Finding | None:
-    if not view.ratios or not len(view.lr):
+    lr = _rate(view)
+    if not view.ratios or lr is None:
         return None
-    lr = float(view.lr.finite().values.max(initial=0.0))
     typical = float(np.median(list(view.ratios.values())))
     low, _ = _usual(view)
     pace = _pace(view)
-    if lr <= 0 or typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):
+    if lr <= 0:
+        return _rate_of_zero(view)
+    if typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):
         return None
     weight = float(np.clip(1.0 + 1.5 * math.log10(TOO_SMALL / max(typical, 1e-12)), -1.0, 3.5))
     found = [
@@ -209,11 +230,17 @@ def _lr_too_low(view: View) -> Finding | None:
                 min(1.0 + math.log10(low / lr), 3.0),
             )
         )
-    elif pace <= EVEN_PACE:
+    elif pace <= EVEN_PACE and math.isfinite(lr):
         found.append(evidence(f"lr {lr:.3g} itself is usual, so the gradients must be small", -2.5))
-    summary = f"The learning rate {lr:.3g} is too low: updates are {typical:.1g} of the weights."
-    repair = f"Raise the learning rate from {lr:.3g} to about {lr * 10:.1g}, and again if the loss still hardly falls."
+    summary = f"{_named(lr)} is too low: updates are {typical:.1g} of the weights."
+    repair = f"Raise the learning rate{_from_to(lr, 10)}, and again if the loss still hardly falls."
     return Finding(tuple(found), (), 0, summary, repair)
+
+
+def _rate_of_zero(view: View) -> Finding:
+    text = f"the learning rate is 0 at all {len(view.lr)} steps"
+    found = (evidence(text, 7.0, step=0), view.fails(1.0, 0.0))
+    return Finding(found, (), 0, f"{text[0].upper()}{text[1:]}.", "Set a learning rate above 0.")
 
 
 def _pace(view: View) -> float:

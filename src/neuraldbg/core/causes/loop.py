@@ -254,6 +254,9 @@ def _negated(fact: LossFact) -> bool:
     A binary cross-entropy is below zero for targets outside of 0 to 1 as well, and `nll_loss` for
     anything but log-probabilities.
     """
+    if len(fact.parts) > 1:
+        # One of several terms may be negative by its nature: an entropy, a policy's objective.
+        return any(p.kind in ERRORS and (p.factor or 0.0) < 0 for p in fact.parts)
     turned = "Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1])
     return fact.kind in ERRORS and (turned or not fact.kind.startswith(("bce", "nll")))
 

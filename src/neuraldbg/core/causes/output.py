@@ -179,6 +179,10 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
     ]
     if not own.isdigit() or not siblings or siblings[-1].name != module.name or len(siblings) < 3:
         return False
+    leaves = [x.name for x in view.record.called() if x.leaf]
+    after = leaves[leaves.index(module.name) + 1 :]
+    if after and not view.params_of(after[0]):
+        return False  # a dropout, a pooling, a flattening takes what was just made
     given = view.usual(view.module(module.name, m.ACT_RMS), 5)
     for layer in view.layers:
         taken = view.usual(view.module(layer.name, m.IN_RMS), 5)
