@@ -75,6 +75,8 @@ L_PRED_MEAN: Final = "prediction_mean"
 L_PRED_STD: Final = "prediction_std"
 L_PRED_SAMPLE_STD: Final = "prediction_sample_std"  # between samples
 L_PRED_ABSMAX: Final = "prediction_absmax"
+# Kind LOSS, `attention.0`, ...: the largest weight of a row, averaged over rows; 1 is one-hot.
+L_ATTENTION_PEAK: Final = "attention_peak"
 
 # Optimizer sites, STEP stream. Sites: `0.1` is group 1 of optimizer 0, `0` the optimizer.
 O_LR: Final = "lr"

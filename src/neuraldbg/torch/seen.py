@@ -15,7 +15,7 @@ from torch import Tensor
 from neuraldbg.core import metrics as m
 from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Channel, Kind, LossFact, TensorFact
-from neuraldbg.torch import data
+from neuraldbg.torch import attention, data
 from neuraldbg.torch import loss as graph
 from neuraldbg.torch.delay import Delayed, Late
 from neuraldbg.torch.hazards import hazards
@@ -127,6 +127,8 @@ class LossSide:
         loss = self._meant(loss)
         output, self._output = self._output, None
         self._pending = graph.read_loss(loss, 0, self._prediction, output)
+        for i, peak in enumerate(attention.peaks(loss)):
+            self._looks.put(Channel(Kind.LOSS, f"attention.{i}", m.L_ATTENTION_PEAK), peak)
         target = graph.target_of(loss, output)
         if target is not None:
             self.batch("target", target)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.causes.attention import _query_key
+from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
 from ..records import Draft, classifier
-from .blame import accused, blamed, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 
 def attending(start: float = 1.0, end: float = 60.0, names: str = "q k") -> Draft:
@@ -78,3 +79,23 @@ def test_pairs_come_in_the_order_of_the_modules() -> None:
             draft.module(f"block{i}.{name}", "Linear")
     found = [parent for parent, _, _ in _query_key(View(draft.build(), ()))]
     assert found == [f"block{i}" for i in range(20)]
+
+
+def looking(first: float, last: float) -> Draft:
+    """Attention whose largest weight goes from one number to another."""
+    draft = classifier().stays().module("attn", "Attention", leaf=False, before="fc2")
+    return draft.put(Kind.LOSS, "attention.0", "attention_peak", np.linspace(first, last, 50))
+
+
+def test_attention_that_has_made_up_its_mind_before_training_is_unstable() -> None:
+    best = convict(looking(0.97, 0.98), "unstable_attention")
+    assert "97% of its weight to one entry" in texts(best)
+
+
+def test_attention_that_becomes_sharp_in_training_has_learnt_to() -> None:
+    assert "unstable_attention" not in accused(looking(0.2, 0.97))
+
+
+def test_large_queries_whose_attention_stays_even_were_scaled_down() -> None:
+    draft = attending().put(Kind.LOSS, "attention.0", "attention_peak", 0.3)
+    assert confidence(draft, "unstable_attention") < confidence(attending(), "unstable_attention")

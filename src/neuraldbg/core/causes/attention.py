@@ -9,7 +9,14 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.learning_rate import FAR_TOO_LARGE
+from neuraldbg.core.diagnosis import Evidence
+from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
+
+EARLY = 5  # looks
+# Weights drawn as usual make logits of about 1, and a softmax over four such numbers or more gives
+# its largest less than 0.6 on average; logits of 8 and more give it 0.9.
+ONE_HOT, SPREAD = 0.9, 0.6
 
 
 @cause(
@@ -28,35 +35,55 @@ from neuraldbg.core.view import View
     "lr_schedule wrong_update_sign",
 )
 def _unstable_attention(view: View) -> Finding | None:
-    pairs = _query_key(view)
-    if not pairs:
+    grown = _grown(view)
+    sharp = _sharp_from_start(view)
+    if not grown and (sharp is None or sharp.weight < 0):
         return None
-    grown = [
-        (name, _product(view, q, k, last=False), _product(view, q, k, last=True))
-        for name, q, k in pairs
-    ]
-    grown = [g for g in grown if math.isfinite(g[2])]
-    if not grown:
-        return None
-    name, start, peak = max(grown, key=lambda g: g[2])
-    weight = float(np.clip(2.0 * math.log10(max(peak, 1e-9) / 20.0), -3.0, 4.0))
-    found = [
-        evidence(
-            f"query times key scale at {name} goes from {start:.3g} to {peak:.3g} (logits of that size make the softmax one-hot)",
-            weight,
-            where=name,
-        ),
-        view.fails(2.5, 4.0),
-    ]
+    found = [view.fails(2.5, 4.0)]
+    if sharp is not None:
+        found.append(sharp)
+    told = "Attention gives nearly all weight to one entry from the start."
+    names: tuple[str, ...] = ()
+    if grown:
+        name, start, peak = grown[0]
+        weight = float(np.clip(2.0 * math.log10(max(peak, 1e-9) / 20.0), -3.0, 4.0))
+        text = (
+            f"query times key scale at {name} goes from {start:.3g} to {peak:.3g} (logits of that "
+            "size make the softmax one-hot)"
+        )
+        found.insert(0, evidence(text, weight, where=name))
+        names = tuple(n for n, _, top in grown if top > peak / 10)
+        if sharp is None or sharp.weight < 0:
+            told = f"The attention logits of {name} grow to about {peak:.3g}."
     typical = float(np.median(list(view.ratios.values()))) if view.ratios else 0.0
     if typical > FAR_TOO_LARGE:
         text = f"each step changes the weights by {typical:.3g} of themselves: everything grows"
         found.append(evidence(text, -3.0))
-    others = sorted(grown, key=lambda g: -g[2])
-    names = tuple(n for n, _, top in others if top > peak / 10)
-    return Finding(
-        tuple(found), names, 0, f"The attention logits of {name} grow to about {peak:.3g}."
-    )
+    return Finding(tuple(found), names, 0, told)
+
+
+def _grown(view: View) -> list[tuple[str, float, float]]:
+    """(attention module, first, last scale of query times key), the largest first."""
+    scales = [
+        (name, _product(view, q, k, last=False), _product(view, q, k, last=True))
+        for name, q, k in _query_key(view)
+    ]
+    return sorted((g for g in scales if math.isfinite(g[2])), key=lambda g: -g[2])
+
+
+def _sharp_from_start(view: View) -> Evidence | None:
+    """Whether attention that is not trained yet has made up its mind already."""
+    read = [s.finite().values for _, s in view.record.each(Kind.LOSS, m.L_ATTENTION_PEAK)]
+    read = [v for v in read if len(v)]
+    if not read:
+        return None
+    peak = max(float(np.median(v[:EARLY])) for v in read)
+    late = max(float(np.median(v[-EARLY:])) for v in read)
+    text = f"attention gives {peak:.0%} of its weight to one entry of a row in the first looks"
+    if peak > ONE_HOT:
+        return evidence(text, 4.5, step=0, peak=peak)
+    spread = max(peak, late) < SPREAD
+    return evidence(f"attention gives {late:.0%} to one entry at most", -3.0) if spread else None
 
 
 def _query_key(view: View) -> list[tuple[str, str, str]]:
