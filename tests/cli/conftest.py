@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,19 @@ from neuraldbg.core.facts import (
     ParamFact,
     RunFact,
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c() -> Iterator[None]:
+    """Scripts meet Ctrl-C as in a terminal, also where the tests run in the background.
+
+    A shell without job control starts background processes with SIGINT ignored, which their
+    children inherit.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
 
 RUN_ID = "20260102-030405-train-abcd"
 
