@@ -139,7 +139,16 @@ def without_numbers(text: str) -> str:
     return "".join("#" if sign.isdigit() else sign for sign in text)
 
 
-@pytest.mark.parametrize("name", ENDINGS)
+# The other endings go the same ways; each takes three processes that import torch.
+ALWAYS = frozenset(
+    {"exception", "sys.exit", "SIGTERM", "SIGKILL", "segmentation fault", "a killed worker"}
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in ENDINGS],
+)
 def test_the_ending_is_the_scripts_and_the_run_is_explained(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
