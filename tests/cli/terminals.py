@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import termios
@@ -16,6 +17,7 @@ import pyte
 from .programs import environment
 
 ROWS, COLUMNS = 30, 80
+QUIET = 0.5  # seconds without a word, after which all has arrived
 
 
 class Terminal:
@@ -62,6 +64,11 @@ class Terminal:
     def feed(self) -> None:
         """Take in what was written."""
         self._stream.feed(os.read(self.ours, 65536))
+
+    def drain(self) -> None:
+        """Take in all that was written; the kernel hands it over in parts, and not at once."""
+        while select.select([self.ours], [], [], QUIET)[0]:
+            self.feed()
 
     def shown(self) -> str:
         """What is on the screen."""

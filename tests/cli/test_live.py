@@ -134,24 +134,25 @@ def test_the_cursor_and_what_is_written_stay(terminal: Terminal) -> None:
         screen.draw([f"a{number}", "b", "c" * 99])
         os.write(terminal.theirs, b"a line\r\n")
         terminal.feed()
+    terminal.drain()
     shown = terminal.shown().splitlines()
     assert shown[-3:] == ["a39", "b", "c" * 80]
     assert shown[:-4][-2:] == ["line 39", "half a line"]
     assert terminal.scrolled().count("half a line") == 40
     screen.close()
-    terminal.feed()
+    terminal.drain()
     assert terminal.shown().rstrip().endswith("half a line")
 
 
 def test_it_follows_the_size_of_the_terminal(terminal: Terminal) -> None:
     screen = Screen(terminal.theirs, 3)
     screen.draw(["a", "b", "c"])
-    terminal.feed()
+    terminal.drain()
     terminal.resize(24, 80)
     screen.draw(["A", "B", "C"])
-    terminal.feed()
+    terminal.drain()
     assert terminal.shown().split() == ["A", "B", "C"]
     terminal.resize(3 + ROOM - 1, 80)
     screen.draw(["x", "y", "z"])
-    terminal.feed()
+    terminal.drain()
     assert "x" not in terminal.shown()
