@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import numpy as np
 
@@ -177,19 +178,25 @@ def _linear_chain(view: View) -> list[ModuleFact]:
     drops = {0.0, *(drop_probability(x) for x in view.kinds(DROPOUT))}
     best: list[ModuleFact] = []
     run: list[ModuleFact] = []
+    bends = [x.order or 0 for x in view.record.called() if x.kind in BENDING]
     for x in view.layers:
-        bent = bool(run) and _bent(view, run[-1], x)
+        bent = bool(run) and _bent(bends, run[-1], x)
         direct = bool(run) and not bent and _direct(view, run[-1], x, drops)
         run = [*run, x] if direct else [x] if x.kind in LINEAR else []
         best = max(best, run, key=len)
     return best
 
 
-def _bent(view: View, giver: ModuleFact, taker: ModuleFact) -> bool:
-    """Whether an activation lies between two layers: a tanh of small numbers changes none."""
-    start, end = giver.order or 0, taker.order or 0
-    between = [x for x in view.record.called() if start < (x.order or 0) < end]
-    return any(x.kind in BENDING for x in between)
+def _bent(bends: list[int], giver: ModuleFact, taker: ModuleFact) -> bool:
+    """Whether an activation lies between two layers: a tanh of small numbers changes none.
+
+    Args:
+        bends: Where activations run, in order of execution.
+        giver: The layer before.
+        taker: The layer after.
+    """
+    next_bend = bisect_right(bends, giver.order or 0)
+    return next_bend < len(bends) and bends[next_bend] < (taker.order or 0)
 
 
 def _is_all(view: View, chain: list[ModuleFact]) -> bool:
