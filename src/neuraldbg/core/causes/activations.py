@@ -19,30 +19,10 @@ SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
 
 # Elementwise activations: whatever lies around one is no longer one linear map.
 BENDING = SQUASHING | {
-    *(
-        "ReLU",
-        "ReLU6",
-        "LeakyReLU",
-        "PReLU",
-        "RReLU",
-        "ELU",
-        "SELU",
-        "CELU",
-        "GELU",
-        "SiLU",
-        "Mish",
-    ),
-    *(
-        "Softplus",
-        "Hardtanh",
-        "Hardswish",
-        "Softshrink",
-        "Hardshrink",
-        "Tanhshrink",
-        "GLU",
-        "Softmax",
-    ),
-}
+    "ReLU", "ReLU6", "LeakyReLU", "PReLU", "RReLU", "ELU", "SELU", "CELU", "GELU", "SiLU",
+    "Mish", "Softplus", "Hardtanh", "Hardswish", "Softshrink", "Hardshrink", "Tanhshrink",
+    "GLU", "Softmax",
+}  # fmt: skip
 LINEAR = frozenset({"Linear", "Conv1d", "Conv2d", "Conv3d"})
 BENDING_OPS = frozenset({"Tanh", "Sigmoid", "Gelu", "Silu", "Relu", "Elu", "LeakyRelu", "Softplus"})
 NARROW = 4

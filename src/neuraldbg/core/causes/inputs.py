@@ -227,11 +227,6 @@ def _distribution_shift(view: View) -> Finding | None:
                 view.fails(1.0, 2.0),
                 _jump(view, step),
             ]
-            if len(view.models) > 1:
-                text = (
-                    f"{len(view.models)} models train together: one may draw samples for the other"
-                )
-                found.append(evidence(text, -4.0))
             return Finding(tuple(found), ("input",), step, f"The input changes at step {step}.")
     return None
 

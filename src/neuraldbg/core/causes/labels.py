@@ -218,8 +218,6 @@ def _class_imbalance(view: View) -> Finding | None:
         evidence(f"{majority:.0%} of the labels of a batch are one class", share, where="target"),
         _learnt_little(view),
     ]
-    if view.loss is not None and view.loss.weighted:
-        found.append(evidence("the loss weighs classes or samples already", -6.0))
     return Finding(tuple(found), ("target",), 0, f"One class holds {majority:.0%} of the labels.")
 
 

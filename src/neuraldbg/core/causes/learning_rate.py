@@ -204,11 +204,11 @@ def _lr_too_low(view: View) -> Finding | None:
     lr = _rate(view)
     if not view.ratios or lr is None:
         return None
+    if lr <= 0:
+        return _rate_of_zero(view)
     typical = float(np.median(list(view.ratios.values())))
     low, _ = _usual(view)
     pace = _pace(view)
-    if lr <= 0:
-        return _rate_of_zero(view)
     if typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):
         return None
     weight = float(np.clip(1.0 + 1.5 * math.log10(TOO_SMALL / max(typical, 1e-12)), -1.0, 3.5))
