@@ -43,7 +43,7 @@ def gradient_profile(view: View) -> list[tuple[str, float]]:
 @cause(
     "saturating_activation",
     "Stacked sigmoid or tanh activations squash the gradient.",
-    explains="vanishing saturated not_learning plateau",
+    explains="vanishing saturated not_learning zero_gradient",
     chain=(
         "each sigmoid passes at most a quarter of the gradient (a saturated tanh even less)",
         "early layers get almost none",
@@ -122,7 +122,7 @@ def _stuck(view: View) -> Evidence:
 @cause(
     "missing_nonlinearity",
     "Linear layers follow each other with nothing between them.",
-    explains="not_learning plateau",
+    explains="not_learning",
     chain=(
         "stacked linear layers are one linear layer",
         "the model can only fit a linear function",
@@ -216,7 +216,7 @@ def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float])
 @cause(
     "insufficient_capacity",
     "Too few units, or a bottleneck, for the task.",
-    explains="plateau not_learning",
+    explains="not_learning",
     chain=(
         "a layer has too few units for what must pass through it",
         "gradients and updates are healthy",

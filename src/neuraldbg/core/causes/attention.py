@@ -22,7 +22,7 @@ ONE_HOT, SPREAD = 0.9, 0.6
 @cause(
     "unstable_attention",
     "Attention logits grow until the softmax collapses to single entries.",
-    explains="not_learning diverged nonfinite vanishing huge_updates",
+    explains="not_learning diverged nonfinite vanishing huge_updates zero_gradient",
     chain=(
         "queries and keys grow",
         "attention logits reach hundreds and the softmax becomes one-hot",

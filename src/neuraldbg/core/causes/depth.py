@@ -29,7 +29,7 @@ DROP_LAST = "Leave the last, incomplete batch out (drop_last=True), or use Layer
 @cause(
     "depth_without_normalization",
     "A deep plain stack has neither normalisation nor skip connections.",
-    explains="vanishing exploding not_learning collapsed plateau",
+    explains="vanishing exploding not_learning collapsed zero_gradient",
     chain=(
         "each layer scales the signal by a factor off one",
         "over many layers the factor becomes a power",
@@ -93,7 +93,7 @@ def _signal_span(view: View, layers: list[ModuleFact]) -> float:
 @cause(
     "batchnorm_small_batch",
     "Batch normalisation works on too few samples.",
-    explains="not_learning noisy",
+    explains="not_learning",
     chain=(
         "the statistics of a batch come from a handful of values",
         "they are mostly noise",
@@ -152,7 +152,7 @@ def _never_settled(view: View, norms: list[ModuleFact]) -> Finding | None:
 @cause(
     "excessive_dropout",
     "Dropout removes the signal.",
-    explains="not_learning noisy",
+    explains="not_learning",
     chain=(
         "most of the signal is dropped at random",
         "what is left does not tell samples apart",

@@ -12,7 +12,7 @@ from neuraldbg.core.view import View
 @cause(
     "broken_graph",
     "The path of the gradient to these parameters is cut.",
-    explains="not_learning frozen absent plateau",
+    explains="not_learning frozen absent zero_gradient",
     chain=(
         "the module takes part in the forward pass",
         "detach, no_grad, .data, NumPy or argmax cuts the graph behind it",

@@ -32,7 +32,7 @@ def gain(param: ParamFact) -> float:
 @cause(
     "init_too_large",
     "The initial weights are too large.",
-    explains="initial_loss nonfinite not_learning exploding saturated dead diverged vanishing",
+    explains="initial_loss nonfinite not_learning exploding saturated dead diverged vanishing zero_gradient",
     chain=(
         "signals grow from layer to layer at step 0",
         "the first loss is far above a constant guess",
@@ -131,7 +131,7 @@ def _growth(view: View) -> float:
 @cause(
     "init_too_small",
     "The initial weights are too small.",
-    explains="not_learning vanishing collapsed",
+    explains="not_learning vanishing collapsed zero_gradient",
     chain=(
         "signals shrink from layer to layer at step 0",
         "the output does not depend on the input",
@@ -167,7 +167,7 @@ def _init_too_small(view: View) -> Finding | None:
 @cause(
     "init_symmetric",
     "Units start equal and stay equal.",
-    explains="not_learning collapsed plateau",
+    explains="not_learning collapsed",
     chain=(
         "all rows of a weight are the same",
         "all units get the same gradient",
@@ -219,7 +219,7 @@ def _symmetric_start(view: View) -> Finding | None:
 @cause(
     "bad_bias_init",
     "Biases put units in a dead or saturated region, or the output far from the target.",
-    explains="dead saturated not_learning vanishing initial_loss collapsed frozen",
+    explains="dead saturated not_learning vanishing initial_loss collapsed frozen zero_gradient",
     chain=(
         "the bias outweighs everything the layer computes",
         "units are dead or saturated at step 0",

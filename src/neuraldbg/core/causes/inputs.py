@@ -20,7 +20,7 @@ LOOKS = 5  # batches that are all the same, or that all differ, by no accident
 @cause(
     "unnormalized_input",
     "Raw features with large or very unequal scales enter the model.",
-    explains="not_learning diverged nonfinite initial_loss saturated dead oscillating huge_updates exploding plateau",
+    explains="not_learning diverged nonfinite initial_loss saturated dead huge_updates exploding zero_gradient",
     chain=(
         "some features are orders of magnitude larger than others",
         "the first layer saturates or its gradient explodes",
@@ -196,7 +196,7 @@ def _repeated(view: View) -> Finding | None:
 @cause(
     "distribution_shift",
     "The statistics of the data change within the run.",
-    explains="spiking diverged plateau",
+    explains="spiking diverged",
     chain=(
         "the inputs change their mean or scale at some step",
         "what was learnt before no longer fits",

@@ -26,7 +26,7 @@ APART = 4.0
 @cause(
     "unscaled_targets",
     "Regression targets have a scale far from the output's.",
-    explains="not_learning initial_loss slow huge_updates diverged exploding",
+    explains="not_learning initial_loss huge_updates diverged exploding",
     chain=(
         "targets are orders of magnitude larger than what the model gives at first",
         "the loss and its gradient are huge, or the bias needs the whole run to get there",
@@ -114,7 +114,6 @@ def _label_noise(view: View) -> Finding | None:
 @cause(
     "degenerate_targets",
     "The targets are constant, or nearly so.",
-    explains="",
     chain=(
         "all targets are the same",
         "a constant prediction is perfect",
@@ -194,7 +193,7 @@ def _tells_apart(view: View) -> bool:
 @cause(
     "class_imbalance",
     "One class dominates.",
-    explains="plateau not_learning",
+    explains="not_learning",
     chain=(
         "most samples are of one class",
         "predicting it always is nearly right",
@@ -233,7 +232,7 @@ def _learnt_little(view: View) -> Evidence:
 @cause(
     "unshuffled_data",
     "Batches come in the order of the classes.",
-    explains="not_learning oscillating spiking",
+    explains="not_learning spiking",
     chain=(
         "a batch holds one class only",
         "each step makes the model predict that class",

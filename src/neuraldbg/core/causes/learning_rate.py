@@ -43,7 +43,7 @@ SLOW_RATIO = 2e-3
 @cause(
     "lr_too_high",
     "The learning rate is beyond the stable range.",
-    explains="diverged nonfinite not_learning oscillating huge_updates dead exploding vanishing",
+    explains="diverged nonfinite not_learning huge_updates dead exploding vanishing zero_gradient",
     chain=(
         "each update changes the weights by a large share of themselves",
         "the loss overshoots its minimum instead of descending",
@@ -185,7 +185,7 @@ def _steady(view: View) -> list[Evidence]:
 @cause(
     "lr_too_low",
     "The learning rate is so small that nothing moves within the run.",
-    explains="not_learning tiny_updates slow",
+    explains="not_learning tiny_updates",
     chain=(
         "gradients are healthy",
         "each update is a vanishing share of the weight",
@@ -259,7 +259,7 @@ def _pace(view: View) -> float:
 @cause(
     "lr_schedule",
     "The schedule kills, raises or mistimes the learning rate.",
-    explains="plateau not_learning frozen tiny_updates diverged nonfinite huge_updates spiking",
+    explains="not_learning frozen tiny_updates diverged nonfinite huge_updates spiking",
     chain=(
         "the scheduler changes the rate at the wrong time or too often",
         "the rate is gone before the model has learnt",

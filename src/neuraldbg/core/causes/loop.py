@@ -21,7 +21,7 @@ ALWAYS = 0.8
 @cause(
     "missing_zero_grad",
     "Gradients are never set to zero, so each step follows the sum of all gradients so far.",
-    explains="oscillating diverged huge_updates not_learning nonfinite exploding",
+    explains="diverged huge_updates not_learning nonfinite exploding",
     chain=(
         "gradients of earlier steps are still there when backward begins",
         "the step follows a growing sum instead of the current gradient",
@@ -142,7 +142,7 @@ def _params_not_optimized(view: View) -> Finding | None:
 @cause(
     "frozen_params",
     "Parameters that the task needs have requires_grad=False.",
-    explains="not_learning plateau",
+    explains="not_learning",
     chain=(
         "the parameters want no gradient",
         "only the rest can learn",

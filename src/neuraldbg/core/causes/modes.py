@@ -15,7 +15,7 @@ BATCH_OF_ONE = "Expected more than 1 value per channel"
 @cause(
     "eval_mode_training",
     "Training runs with module.eval().",
-    explains="not_learning plateau overfits vanishing exploding",
+    explains="not_learning vanishing exploding zero_gradient",
     chain=(
         "normalisation uses stale running statistics and dropout is off",
         "activations are not normalised",
@@ -61,7 +61,6 @@ def _frozen(view: View, module: ModuleFact) -> bool:
 @cause(
     "train_mode_inference",
     "Evaluation runs with module.train().",
-    explains="",
     chain=(
         "dropout is active and normalisation uses the statistics of the evaluation batch",
         "evaluation results are wrong although training is fine",

@@ -15,7 +15,7 @@ from neuraldbg.core.view import View
 @cause(
     "excessive_weight_decay",
     "Weight decay outweighs the gradient.",
-    explains="not_learning plateau",
+    explains="not_learning",
     chain=(
         "decay pulls the weights to zero faster than the gradient builds them",
         "the output collapses to a constant",
@@ -67,7 +67,7 @@ def _shrink(view: View, name: str) -> float:
 @cause(
     "excessive_momentum",
     "Momentum is so high that the iterate overshoots.",
-    explains="oscillating diverged not_learning huge_updates",
+    explains="diverged not_learning huge_updates",
     chain=(
         "steps keep their direction for hundreds of steps",
         "the iterate overshoots and swings back slowly",
@@ -93,7 +93,7 @@ def _excessive_momentum(view: View) -> Finding | None:
 @cause(
     "excessive_clipping",
     "Clipping scales every gradient down by orders of magnitude.",
-    explains="not_learning slow tiny_updates",
+    explains="not_learning tiny_updates",
     chain=(
         "the norm before clipping is far above the limit at every step",
         "the clipped gradient is a tiny fraction",
@@ -136,7 +136,7 @@ def _excessive_clipping(view: View) -> Finding | None:
 @cause(
     "optimizer_misconfigured",
     "Settings of the optimizer make its steps useless.",
-    explains="not_learning slow tiny_updates nonfinite",
+    explains="not_learning tiny_updates nonfinite",
     chain=("eps or betas are far from sound", "the preconditioned step vanishes or goes stale"),
     repair="Use the optimizer's default eps and betas.",
     experiment="default settings",

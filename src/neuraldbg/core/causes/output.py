@@ -37,7 +37,7 @@ def last_module(view: View) -> ModuleFact | None:
 @cause(
     "output_activation_mismatch",
     "The last activation and the loss do not belong together.",
-    explains="not_learning plateau slow vanishing dead",
+    explains="not_learning vanishing dead zero_gradient",
     chain=(
         "the loss expects another kind of number than the last activation gives",
         "the range of the prediction is cut or squashed twice",
@@ -225,7 +225,7 @@ def _many_scores(fact: LossFact) -> bool:
 @cause(
     "wrong_loss",
     "The loss does not fit the task.",
-    explains="not_learning plateau slow",
+    explains="not_learning",
     chain=(
         "the loss measures something else than the task needs",
         "its gradient is weak or points elsewhere",

@@ -88,7 +88,7 @@ def _half(view: View) -> bool:
 @cause(
     "half_precision_underflow",
     "Gradients or optimizer constants are below the smallest float16 number.",
-    explains="nonfinite not_learning vanishing frozen",
+    explains="nonfinite not_learning vanishing frozen zero_gradient",
     chain=(
         "small numbers become zero in float16",
         "gradients are lost, or a division by a lost epsilon gives NaN",
@@ -129,7 +129,7 @@ def _half_precision_underflow(view: View) -> Finding | None:
 @cause(
     "low_precision_update",
     "The weights are too coarse for the update.",
-    explains="not_learning frozen plateau slow",
+    explains="not_learning frozen",
     chain=(
         "the update is smaller than half a unit in the last place of the weight",
         "rounding throws it away",
@@ -167,7 +167,7 @@ def _low_precision_update(view: View) -> Finding | None:
 @cause(
     "clip_before_unscale",
     "Gradients are clipped while they still carry the loss scale.",
-    explains="not_learning tiny_updates slow",
+    explains="not_learning tiny_updates",
     chain=(
         "the loss scaler multiplies gradients by thousands",
         "clipping cuts them to the limit before they are divided again",
@@ -199,7 +199,7 @@ def _clip_before_unscale(view: View) -> Finding | None:
 @cause(
     "rank_divergence",
     "The ranks hold different parameters.",
-    explains="diverged plateau",
+    explains="diverged",
     chain=("parameters of the ranks drift apart", "averaged gradients fit none of them"),
     repair="Wrap the model in DistributedDataParallel and call the wrapper, not the module inside.",
 )
@@ -226,7 +226,7 @@ def _rank_divergence(view: View) -> Finding | None:
 @cause(
     "compiler_divergence",
     "The compiled model computes something else than the eager one.",
-    explains="not_learning nonfinite diverged",
+    explains="not_learning nonfinite diverged zero_gradient",
     chain=(
         "a compiled operator gives another result than its eager version",
         "all that follows differs",
@@ -276,7 +276,6 @@ def _lost_gradient(view: View) -> Finding | None:
 @cause(
     "overfitting",
     "Training loss falls while evaluation loss rises.",
-    explains="overfits",
     chain=(
         "the model fits the training samples themselves",
         "what it learnt does not hold for others",

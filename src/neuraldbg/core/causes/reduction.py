@@ -14,7 +14,7 @@ from neuraldbg.core.view import View
 @cause(
     "loss_shape_broadcast",
     "Prediction and target broadcast against each other in the loss.",
-    explains="not_learning plateau",
+    explains="not_learning",
     chain=(
         "shapes (N, 1) and (N,) become (N, N)",
         "every prediction is compared with every target",
@@ -52,7 +52,7 @@ def _heads(view: View) -> tuple[str, ...]:
 @cause(
     "loss_reduction_scale",
     "A summed or mis-scaled loss makes gradients too large or too small by about the batch size.",
-    explains="diverged nonfinite not_learning huge_updates tiny_updates slow exploding dead oscillating",
+    explains="diverged nonfinite not_learning huge_updates tiny_updates exploding dead zero_gradient",
     chain=(
         "the loss is summed over the batch (or its terms are reduced differently)",
         "gradients scale with the batch size",
