@@ -13,7 +13,7 @@ from neuraldbg import NeuralDbg
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Series
 from neuraldbg.store.reader import load_record
-from neuraldbg.torch.evaluation import is_evaluation
+from neuraldbg.torch.evaluation import COMPARED, Repetition, is_evaluation
 
 X, Y = torch.randn(16, 4), torch.randint(0, 3, (16,))
 
@@ -81,3 +81,30 @@ def test_what_counts_as_an_evaluation() -> None:
     assert not is_evaluation(torch.tensor(1.0, requires_grad=True))
     assert not is_evaluation(torch.ones(3))
     assert not is_evaluation(1.0)
+
+
+def test_passes_with_the_input_of_the_pass_before_are_counted() -> None:
+    seen = Repetition()
+    for value in (X, X, X.clone(), X + 1, X, torch.empty(0), X, X.to(torch.int64)):
+        seen.see(value)
+    assert seen.count == 2
+
+
+def test_only_the_first_passes_are_compared() -> None:
+    seen = Repetition()
+    for _ in range(COMPARED + 50):
+        seen.see(X)
+    assert seen.count == COMPARED - 1
+
+
+def test_answers_drawn_with_dropout_are_noted(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with NeuralDbg(model, optimizer, out=tmp_path / "run.ndbg"):
+        step(model, optimizer)
+        with torch.no_grad():
+            for _ in range(5):
+                model(X)
+    notes = load_record(tmp_path / "run.ndbg").facts.run.notes
+    assert notes["no_grad_forwards_in_train_mode"] == 5
+    assert notes["no_grad_forwards_of_the_same_input"] == 4

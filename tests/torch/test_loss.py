@@ -131,6 +131,7 @@ def column() -> Tensor:
         lambda: F.smooth_l1_loss(column(), torch.ones(N)),
         lambda: F.huber_loss(column(), torch.ones(N)),
         lambda: ((torch.ones(N) - column()) ** 2).mean(),
+        lambda: (column().squeeze(1).square() / column().exp()).mean(),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
@@ -169,10 +170,20 @@ def maps() -> Tensor:
         lambda: (rows() - rows().mean(0)).square().mean(),
         lambda: (rows() - rows().mean(1, keepdim=True)).square().mean(),
         lambda: F.cross_entropy(rows() @ rows().T, torch.arange(N)),
+        lambda: _divided(square()).log().mean(),
+        lambda: (square() - square().amax(1, keepdim=True)).mean(),
     ],
 )
 def test_shapes_that_are_meant_to_grow(make: Callable[[], Tensor]) -> None:
     assert fact(make()).broadcast is None
+
+
+def square() -> Tensor:
+    return nn.Linear(3, N)(torch.randn(N, 3)).exp()
+
+
+def _divided(parts: Tensor) -> Tensor:
+    return parts / parts.sum(1, keepdim=True)
 
 
 def test_shapes_that_grow_are_seen_on_any_output_of_a_compiled_graph() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from neuraldbg.torch.schedule import (
     ALLOWANCE,
     BURST,
+    FIRST_LOOK,
     FOLLOWING,
     LEAST_PERIOD,
     RESERVE,
@@ -29,7 +30,9 @@ def run(schedule: Schedule, made: list[tuple[float, float, float, bool]]) -> tup
             schedule.trigger()
         if due:
             schedule.looked(look)
-            looks, last = looks + look, look
+            # What the first look takes beyond its limit is paid once, by nobody's budget.
+            last = min(look, FIRST_LOOK) if schedule.looks == 1 else look
+            looks += last
         schedule.passed(theirs, 0.0 if due else follow)
         rest += 0.0 if due else follow
         time += theirs
@@ -113,6 +116,7 @@ def test_a_trigger_brings_a_burst() -> None:
 
 def test_a_trigger_cannot_spend_what_is_not_there() -> None:
     schedule = Schedule(0.0)
+    schedule.looked(0.0)
     schedule.looked(ALLOWANCE)
     schedule.trigger()
     assert not any(schedule.next_step() for _ in range(100))
@@ -126,7 +130,15 @@ def test_an_infinite_budget_looks_always() -> None:
 @given(st.lists(st.floats(-1, 0), max_size=20))
 def test_clocks_that_stand_still_earn_nothing(times: list[float]) -> None:
     schedule = Schedule(0.5)
+    schedule.looked(0.0)
     schedule.looked(ALLOWANCE)
     for time in times:
         schedule.passed(time)
         assert not schedule.next_step()
+
+
+def test_a_first_look_that_also_finds_the_models_leaves_room_for_the_next() -> None:
+    schedule = Schedule(0.02)
+    schedule.looked(3 * ALLOWANCE)
+    schedule.passed(1e-3)
+    assert schedule.next_step()

@@ -59,6 +59,7 @@ def batch_numbers(value: Tensor) -> Numbers:
     out |= _range(good)
     if value.is_floating_point():
         out |= _spread(rows, good)
+        out[m.B_REPEATED] = repeated(rows)
     if _labels(value):
         out |= label_numbers(value)
     return out
@@ -73,6 +74,12 @@ def _nonfinite(value: Tensor) -> float:
 def fingerprint(rows: Tensor) -> float:
     """A number that is equal for equal batches (checksum of the sampled entries)."""
     return float(zlib.crc32(rows.cpu().contiguous().numpy().tobytes()))
+
+
+def repeated(rows: Tensor) -> float:
+    """Share of the samples that equal, bit for bit, an earlier one of the batch."""
+    different = {row.tobytes() for row in rows.cpu().contiguous().numpy()}
+    return 1.0 - len(different) / len(rows)
 
 
 def _range(good: Tensor) -> Numbers:

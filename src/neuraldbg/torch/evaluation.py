@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind
+from neuraldbg.torch.data import is_readable
 from neuraldbg.torch.streams import Stream
 
 LOSSES: Final = (
@@ -25,6 +27,34 @@ LOSSES: Final = (
     "huber_loss",
     "kl_div",
 )
+
+
+SAMPLED: Final = 64  # entries of an input that are compared
+COMPARED: Final = 256  # passes that are compared, so that a device is seldom waited for
+
+
+class Repetition:
+    """Counts passes whose input is that of the pass before: answers drawn several times.
+
+    Attributes:
+        count: How many there were among the first `COMPARED` passes.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._seen = 0
+        self._last: Tensor | None = None
+
+    def see(self, value: Tensor) -> None:
+        """One more pass with this input."""
+        self._seen += 1
+        if self._seen > COMPARED or not is_readable(value):
+            self._last = None
+            return
+        flat = value.detach().reshape(-1)
+        sample = flat[:: max(len(flat) // SAMPLED, 1)].cpu().clone()
+        self.count += self._last is not None and torch.equal(sample, self._last)
+        self._last = sample
 
 
 def is_evaluation(result: Any) -> bool:  # noqa: ANN401 - the result of a loss function

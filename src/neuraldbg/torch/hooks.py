@@ -15,6 +15,7 @@ from torch.jit import ScriptModule
 from neuraldbg.torch.bank import Ledger
 from neuraldbg.torch.compile import inside
 from neuraldbg.torch.data import is_readable
+from neuraldbg.torch.evaluation import Repetition
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.measure import measure
 from neuraldbg.torch.taps import IN_GRAPH, InputTap, ModuleTap, PredictionTap, Slot
@@ -123,6 +124,7 @@ class Hooks:
         self.faults = faults
         self.seconds = 0.0
         self.evaluations = {True: 0, False: 0}
+        self.again = Repetition()
         self.rows: dict[str, Rows] = {}
         self.taps: dict[str, ModuleTap] = {}
         self._slots: list[Slot] = []
@@ -165,8 +167,10 @@ class Hooks:
             return lambda value: on_input(position, value.detach())
 
         def count(training: bool) -> Callable[[Tensor], None]:  # noqa: FBT001
-            def sink(_: Tensor) -> None:
+            def sink(value: Tensor) -> None:
                 self.evaluations[training] += 1
+                if training:
+                    self.again.see(value)
 
             return sink
 

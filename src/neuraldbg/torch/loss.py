@@ -19,7 +19,9 @@ GRAPH: Final = 200_000  # autograd nodes walked to find the parameters
 REDUCTION: Final = {0: "none", 1: "mean", 2: "sum"}
 # Nodes between the loss and the operation that made the prediction.
 # Operations that compare two tensors entry by entry, and expand them to one shape before.
-COMPARING: Final = frozenset({"MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "Sub", "Mul"})
+COMPARING: Final = frozenset(
+    {"MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "Sub", "Mul", "Div"}
+)
 RESHAPING: Final = frozenset(
     (
         *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Flatten", "Squeeze", "Unsqueeze"),
@@ -165,7 +167,8 @@ def _broadcast(nodes: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
         for one, grown in operands:
             whole = grown or shape(node)
             other = _squared(one, whole) if one and whole else None
-            if one and other:
+            # A square divided by its own sums is none that two columns made.
+            if one and other and all(x in (one, other) for x, _ in operands):
                 return one, other
     return None
 

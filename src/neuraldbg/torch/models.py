@@ -116,6 +116,7 @@ class Models:
         counts = [root.hooks.evaluations for root in self.roots]
         return {
             m.N_EVAL_TRAIN_MODE: sum(count[True] for count in counts),
+            m.N_EVAL_AGAIN: sum(root.hooks.again.count for root in self.roots),
             m.N_EVAL_FORWARDS: sum(count[True] + count[False] for count in counts),
         }
 

@@ -16,6 +16,9 @@ from typing import Final
 ALLOWANCE: Final = 2.0
 # The part of the allowance that is kept for triggers (a suspicious loss) after warm-up.
 RESERVE: Final = 0.5
+# Seconds that the first look counts for, at most. What it takes beyond that is paid once, for
+# imports and for finding the models (0.13 s a search, measured), and is no look's price.
+FIRST_LOOK: Final = 0.25
 # Steps of dense looking at most; then the purse is spent evenly instead.
 WARM_UP: Final = 512
 # A trigger buys this many dense looks.
@@ -73,7 +76,9 @@ class Schedule:
 
     def looked(self, seconds: float) -> None:
         """Account for a look that cost `seconds`."""
-        self._cost = seconds if self.looks == 0 else self._cost + BLEND * (seconds - self._cost)
+        if self.looks == 0:
+            seconds = self._cost = min(seconds, FIRST_LOOK)
+        self._cost += BLEND * (seconds - self._cost)
         self._purse -= seconds
         self._since = 0
         self.looks += 1

@@ -222,3 +222,20 @@ def test_a_data_set_that_is_one_batch_comes_with_its_targets_again_and_again() -
     assert "degenerate_input" not in accused(repeated(classifier(), 4.5))
     rounded = 4.5 + 1e-7 * np.arange(50)
     assert "degenerate_input" not in accused(repeated(classifier().stays(), rounded))
+
+
+def test_a_batch_of_copies_teaches_little() -> None:
+    draft = classifier().stays().of_batch("input", repeated=0.8).without("distinct")
+    best = convict(draft, "degenerate_input", where="input", step=0)
+    assert "only 6 differ" in texts(best)
+    assert "degenerate_input" not in accused(draft.of_batch("input", repeated=0.3))
+
+
+def test_what_is_learnt_from_copies_is_enough() -> None:
+    draft = classifier().of_batch("input", repeated=0.8).without("distinct")
+    assert "degenerate_input" not in accused(draft)
+
+
+def test_codes_are_equal_by_their_nature() -> None:
+    draft = classifier().stays().of_batch("input", repeated=0.8, distinct=20.0)
+    assert "degenerate_input" not in accused(draft)

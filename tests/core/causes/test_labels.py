@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from neuraldbg.core.facts import Kind
+from neuraldbg.core.facts import Kind, TensorFact
 from neuraldbg.core.trajectory import trajectory
 
 from ..records import BATCH, Draft, classifier, regression
@@ -183,6 +183,27 @@ def test_an_imbalance_counts_less_without_a_chance_level() -> None:
 def test_a_single_class_is_no_imbalance() -> None:
     draft = imbalanced().of_batch("target", distinct=1.0)
     assert "class_imbalance" not in accused(draft)
+
+
+def mask(high: float) -> Draft:
+    """Binary masks with few ones, of which a third is learnt; the largest logit."""
+    rare = 0.02
+    level = -rare * math.log(rare) - (1 - rare) * math.log(1 - rare)
+    asked = TensorFact((8, 1, 32, 32), low=0.0, high=1.0, integral=True, distinct=2)
+    said = TensorFact((8, 1, 32, 32), low=-5.0, high=high)
+    draft = classifier().change_loss(kind="bce_with_logits", target=asked, prediction=said)
+    draft.of_batch("target", mean=rare, std=0.14).without("majority", "distinct", "entropy")
+    return draft.falls(level, 0.65 * level)
+
+
+def test_a_mask_that_is_never_predicted_is_an_imbalance() -> None:
+    best = convict(mask(-0.5), "class_imbalance", where="target")
+    assert "98% of the labels" in texts(best)
+    assert "not one prediction" in texts(best)
+
+
+def test_a_mask_that_is_predicted_where_it_belongs_is_no_fault() -> None:
+    assert "class_imbalance" not in accused(mask(2.0))
 
 
 # -- order ---------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.causes.loop import listed, modules_of
-from neuraldbg.core.facts import LossPart, ParamFact
+from neuraldbg.core.facts import Kind, LossPart, ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -163,6 +164,7 @@ def test_an_optimizer_that_never_stepped_proves_nothing_about_what_it_holds() ->
 
 def test_frozen_layers_in_a_run_that_learns_nothing_are_named() -> None:
     draft = classifier().stays().change_param("fc[12].*", requires_grad=False, reached=False)
+    draft.of_param("fc[12].*", update_norm=0.0)
     best = convict(draft, "frozen_params", where="fc1")
     assert "requires_grad=False" in texts(best)
 
@@ -227,7 +229,7 @@ def frozen_at(absmax: float) -> Draft:
         draft.change_param(f"{layer}.*", requires_grad=False, optimizer=None, reached=False)
         bound = 1 / np.sqrt(inputs)
         draft.change_param(f"{layer}.weight", init_absmax=absmax * bound)
-    return draft
+    return draft.of_param("fc[12].*", update_norm=0.0)
 
 
 def test_weights_frozen_as_the_library_starts_them_were_never_trained() -> None:
@@ -265,3 +267,47 @@ def test_a_negative_term_among_others_is_no_wrong_sign() -> None:
     assert "wrong_update_sign" not in accused(draft)
     turned = replace(critic, factor=-0.5)
     convict(draft.change_loss(parts=(policy, turned)), "wrong_update_sign")
+
+
+def ceasing(last: int) -> Draft:
+    """A run of 200 steps whose only optimizer steps up to `last`."""
+    draft = classifier().notes(backwards=200, optimizer_steps=last + 1)
+    draft.put(Kind.RUN, "", m.R_BACKWARDS, np.ones(200))
+    return draft.put(Kind.OPTIMIZER, "0.0", m.O_LR, np.full(last + 1, 0.05))
+
+
+def test_an_optimizer_that_stops_while_backward_goes_on_misses_steps() -> None:
+    best = convict(ceasing(19).stays(), "missing_optimizer_step", step=20)
+    assert "no optimizer stepped after step 19, and 180 backward passes" in texts(best)
+
+
+@pytest.mark.parametrize("last", [199, 190, 160])
+def test_a_few_backward_passes_at_the_end_need_no_step(last: int) -> None:
+    assert "missing_optimizer_step" not in accused(ceasing(last).stays())
+
+
+def left_behind(last: int) -> Draft:
+    """fc1 belongs to an optimizer that steps up to `last`; another one goes on."""
+    draft = classifier().change_param("fc1.*", optimizer=1).without("grad_norm")
+    draft.put(Kind.OPTIMIZER, "1.0", m.O_LR, np.full(last + 1, 0.05))
+    return draft.put(Kind.OPTIMIZER, "0.0", m.O_LR, np.full(200, 0.05))
+
+
+def test_what_only_a_retired_optimizer_holds_is_left_behind() -> None:
+    best = convict(left_behind(40).stays(), "params_not_optimized", where="fc1", step=41)
+    assert "stepped for the last time at step 40" in texts(best)
+
+
+def test_optimizers_that_step_to_the_end_leave_nothing_behind() -> None:
+    assert "params_not_optimized" not in accused(left_behind(199).stays())
+
+
+def test_the_head_alone_may_be_trained_after_all_was() -> None:
+    assert "params_not_optimized" not in accused(left_behind(40))
+
+
+def test_what_an_optimizer_moves_is_not_frozen() -> None:
+    draft = classifier().stays().change_param("fc1.*", requires_grad=False)
+    still = draft.of_param("fc1.*", update_norm=0.0)
+    assert "frozen_params" in accused(still)
+    assert "frozen_params" not in accused(draft.of_param("fc1.*", update_norm=0.01))

@@ -121,3 +121,11 @@ def test_a_single_sample_in_evaluation_is_the_modes_fault_and_in_training_the_ba
     said = "ValueError: Expected more than 1 value per channel when training, got 1"
     assert blamed(evaluated(1, 1).notes(exception=said)).cause == "train_mode_inference"
     assert blamed(normalised().notes(exception=said)).cause == "batchnorm_small_batch"
+
+
+def test_answers_that_are_drawn_several_times_want_dropout() -> None:
+    draft = evaluated(40).notes(no_grad_forwards_of_the_same_input=38)
+    assert "train_mode_inference" in accused(draft)  # its normalisation is wrong all the same
+    draft.modules = [x for x in draft.modules if x.kind != "BatchNorm1d"]
+    assert "train_mode_inference" not in accused(draft)
+    assert "train_mode_inference" in accused(draft.notes(no_grad_forwards_of_the_same_input=3))

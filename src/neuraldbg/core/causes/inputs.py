@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -154,7 +155,7 @@ def _outlier_batch(view: View) -> Finding | None:
     repair="Check the loading and preprocessing of the input.",
 )
 def _degenerate_input(view: View) -> Finding | None:
-    repeated = _repeated(view)
+    repeated = _repeated(view) or _copies(view)
     if repeated is not None:
         return repeated
     spread, size = (
@@ -191,6 +192,28 @@ def _repeated(view: View) -> Finding | None:
     found = (evidence(text, 6.0, where="input", step=int(seen.steps[0])), view.fails(1.5, 8.0))
     told = "Every batch has the same input, whatever its targets are."
     return Finding(found, ("input",), int(seen.steps[0]), told)
+
+
+# Share of a batch that equals other samples of it; drawing with replacement from fewer than
+# twice as many samples as a batch holds is below it.
+COPIES: Final = 0.6
+
+
+def _copies(view: View) -> Finding | None:
+    """Batches that consist of few samples, each many times, with many different targets."""
+    share = view.batch("input", m.B_REPEATED).finite()
+    size, values = view.batch("input", m.B_SIZE).median(), view.batch("input", m.B_DISTINCT)
+    if len(share) < 3 or not share.median() > COPIES or len(values) or len(view.models) > 1:
+        return None
+    kinds = round(size * (1 - share.median()))
+    text = f"of the {size:.0f} samples of a batch only {kinds} differ from one another"
+    found = (evidence(text, 4.5, where="input", step=int(share.steps[0])), view.fails(1.5, 5.0))
+    told = f"A batch holds the same {kinds} samples again and again, bit for bit."
+    repair = (
+        "Find where samples are stored or loaded: an array that is filled again must be copied "
+        "when it is kept."
+    )
+    return Finding(found, ("input",), int(share.steps[0]), told, repair)
 
 
 @cause(

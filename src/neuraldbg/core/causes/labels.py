@@ -205,19 +205,50 @@ def _tells_apart(view: View) -> bool:
 )
 def _class_imbalance(view: View) -> Finding | None:
     majority = view.batch("target", m.B_MAJORITY).median()
-    distinct = view.batch("target", m.B_DISTINCT).finite().values
+    distinct = float(view.batch("target", m.B_DISTINCT).finite().values.max(initial=0.0))
+    yes = _yes(view)
+    if yes is not None and not math.isfinite(majority):
+        majority, distinct = max(yes, 1 - yes), 2.0
     # A batch may miss the rare class altogether: the fullest batch tells how many there are.
     # Weights in the loss are the remedy: the imbalance no longer decides what is learnt.
     if view.loss is not None and view.loss.weighted:
         return None
-    if not majority > MAJORITY or not 2 <= distinct.max(initial=0.0) <= 100:
+    if not majority > MAJORITY or not 2 <= distinct <= 100:
         return None
     share = min(2.5 + 20.0 * (majority - MAJORITY), 4.5)
     found = [
         evidence(f"{majority:.0%} of the labels of a batch are one class", share, where="target"),
         _learnt_little(view),
+        *_never_said(view, yes),
     ]
     return Finding(tuple(found), ("target",), 0, f"One class holds {majority:.0%} of the labels.")
+
+
+def _yes(view: View) -> float | None:
+    """The share of ones among binary targets of any shape, such as masks; None for others."""
+    fact = view.loss
+    asked = fact.target if fact is not None and fact.kind.startswith("bce") else None
+    if (
+        asked is None
+        or not asked.integral
+        or asked.distinct != 2
+        or (asked.low, asked.high) != (0, 1)
+    ):
+        return None
+    mean = view.batch("target", m.B_MEAN).median()
+    return mean if 0 < mean < 1 else None
+
+
+def _never_said(view: View, yes: float | None) -> list[Evidence]:
+    """Whether the model says the rare answer to any sample of the last batch looked at."""
+    fact = view.loss
+    said = fact.prediction if fact is not None else None
+    if fact is None or yes is None or said is None or said.low is None or said.high is None:
+        return []
+    middle = 0.0 if fact.kind == "bce_with_logits" else 0.5
+    if (said.high if yes < 0.5 else 2 * middle - said.low) <= middle:
+        return [evidence("not one prediction of the batch is on the side of the rare class", 1.5)]
+    return [evidence("the rare class is predicted where it belongs, too", -2.0)]
 
 
 def _learnt_little(view: View) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -73,7 +74,9 @@ def _missing_zero_grad(view: View) -> Finding | None:
 )
 def _missing_optimizer_step(view: View) -> Finding | None:
     backwards, steps = view.count(m.N_BACKWARDS), view.count(m.N_STEPS)
-    if backwards < 3 or steps > 0:
+    if steps > 0:
+        return _steps_cease(view)
+    if backwards < 3:
         return None
     still = [view.usual(s) for _, s in view.record.each(Kind.PARAM, m.P_STILL)]
     if still and min(still) < 1:
@@ -88,6 +91,32 @@ def _missing_optimizer_step(view: View) -> Finding | None:
     return Finding(
         tuple(found), first_step=0, summary=f"No optimizer step in {backwards} backward passes."
     )
+
+
+# Backward passes in a row without a step, and their share of the run: accumulation and the
+# gradients of an attack or an explanation are shorter, or not the larger part of a training.
+UNUSED: Final = 50
+UNUSED_SHARE: Final = 0.3
+
+
+def _steps_cease(view: View) -> Finding | None:
+    """Optimizers that stepped once, and no longer, while backward passes go on."""
+    passes = view.record.series(Kind.RUN, "", m.R_BACKWARDS)
+    rates = [s.steps for _, s in view.record.each(Kind.OPTIMIZER, m.O_LR) if len(s)]
+    went = passes.steps[passes.values > 0]
+    if not len(went) or not rates or view.note(m.N_SCALER):
+        return None
+    last = max(int(steps[-1]) for steps in rates)
+    idle = int(np.sum(went > last))
+    if idle < UNUSED or idle < UNUSED_SHARE * len(went):
+        return None
+    text = f"no optimizer stepped after step {last}, and {idle} backward passes followed"
+    found = (evidence(text, 6.5, step=last + 1), view.fails(1.5, 2.0))
+    told = (
+        f"The optimizer stops at step {last}: {idle} backward passes after it are without effect."
+    )
+    repair = "Find the condition that the call of optimizer.step() depends on; it no longer holds."
+    return Finding(found, first_step=last + 1, summary=told, repair=repair)
 
 
 @cause(
@@ -114,7 +143,7 @@ def _params_not_optimized(view: View) -> Finding | None:
     reached = [p for p in view.facts.params if p.reached and p.requires_grad]
     missing = [p for p in reached if p.optimizer is None]
     if not missing:
-        return None
+        return _left_behind(view, reached)
     share = sum(p.numel for p in missing) / max(sum(p.numel for p in reached), 1)
     hidden = [p for p in missing if not p.registered]
     stale = sum(o.foreign for o in view.facts.optimizers)
@@ -139,6 +168,42 @@ def _params_not_optimized(view: View) -> Finding | None:
     )
 
 
+def _left_behind(view: View, reached: list[ParamFact]) -> Finding | None:
+    """Parameters that get gradients, and whose only optimizer stepped for the last time before."""
+    ends = {
+        name.partition(".")[0]: int(s.steps[-1])
+        for name, s in view.record.each(Kind.OPTIMIZER, m.O_LR)
+        if len(s)
+    }
+    later = max(ends.values(), default=0)
+    behind = {
+        p: ends[str(p.optimizer)]
+        for p in reached
+        if (end := ends.get(str(p.optimizer))) is not None
+        and later - end >= UNUSED
+        and _waits(view, p, end)
+    }
+    if not behind:
+        return None
+    names, last = modules_of(list(behind)), max(behind.values())
+    text = (
+        f"{len(behind)} parameters get gradients until the end, and the optimizer that holds them "
+        f"stepped for the last time at step {last} of {later + 1}"
+    )
+    found = (evidence(text, 4.5, where=names[0], step=last + 1), view.fails(1.5, 4.0))
+    told = f"{listed(names)} gets gradients, but the optimizer that still steps does not hold it."
+    return Finding(found, names, last + 1, told)
+
+
+def _waits(view: View, param: ParamFact, step: int) -> bool:
+    """Whether after a step its module gets gradients, and no optimizer reads its own."""
+    heard = view.module(param.module, m.GRAD_RMS).finite()
+    # A model that became a part of another one goes on under the longer name.
+    names = [p.name for p in view.facts.params if f".{p.name}".endswith(f".{param.name}")]
+    read = np.concatenate([view.param(name, m.P_GRAD).steps for name in names])
+    return bool(np.any((heard.steps > step) & (heard.values > 0))) and not np.any(read > step)
+
+
 @cause(
     "frozen_params",
     "Parameters that the task needs have requires_grad=False.",
@@ -157,7 +222,11 @@ def _frozen_params(view: View) -> Finding | None:
     if everything is not None:
         return everything
     called = {x.name for x in view.record.called()}
-    frozen = [p for p in view.facts.params if not p.requires_grad and p.module in called]
+    frozen = [
+        p
+        for p in view.facts.params
+        if not p.requires_grad and p.module in called and not _moves(view, p)
+    ]
     total = sum(p.numel for p in view.facts.params)
     share = sum(p.numel for p in frozen) / max(total, 1)
     if share < 0.05:
@@ -175,6 +244,11 @@ def _frozen_params(view: View) -> Finding | None:
     return Finding(
         tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters)."
     )
+
+
+def _moves(view: View, param: ParamFact) -> bool:
+    """Whether an optimizer moves it all the same: it is frozen for a part of each step only."""
+    return view.usual(view.param(param.name, m.P_UPDATE)) > 0
 
 
 def _untrained(frozen: list[ParamFact]) -> list[Evidence]:
