@@ -125,8 +125,10 @@ def test_a_changed_script_does_not_reproduce(tmp_path: Path) -> None:
 def test_longer_than_the_budget_and_interrupted(tmp_path: Path) -> None:
     project(tmp_path, each="import time; time.sleep(0.02)")
     record(tmp_path)
-    short = call([*VERIFY, "--json", "--budget", "3"], tmp_path)
-    assert experiments(short) == {} or set(experiments(short)) == {"missing_zero_grad"}
+    # Less than a second is over before the script has imported torch.
+    short = call([*VERIFY, "--json", "--budget", "0.5"], tmp_path)
+    assert short.code == 0
+    assert experiments(short) == {}
     process = start([*VERIFY, "--json", "--budget", "100"], tmp_path)
     assert process.stderr is not None
     assert "running it unchanged" in process.stderr.readline()

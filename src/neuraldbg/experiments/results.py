@@ -36,9 +36,14 @@ def apply(plausible: Diagnosis, data: Mapping[str, Any]) -> Diagnosis:
     tests = {t["cause"]: t for t in data["tests"]}
     confirmed = any(t["experiment"]["result"] == "confirmed" for t in tests.values())
     weighed = [_weigh(h, tests.get(h.cause), confirmed=confirmed) for h in plausible.hypotheses]
-    ranked = sorted(weighed, key=lambda h: -h.confidence)
+    # What an experiment refuted is no first answer, however sure the engine was before.
+    ranked = sorted(weighed, key=lambda h: (_is_refuted(h), -h.confidence))
     told = [h for h in ranked if h.confidence >= REPORTED or h.cause in tests]
     return replace(plausible, hypotheses=tuple(told or ranked[:1]))
+
+
+def _is_refuted(found: CausalHypothesis) -> bool:
+    return found.experiment is not None and found.experiment["result"] == "refuted"
 
 
 def _weigh(

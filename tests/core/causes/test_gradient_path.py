@@ -154,3 +154,12 @@ def test_a_gradient_of_zero_now_and_then_is_no_silence() -> None:
     sometimes = np.where(np.arange(LOOKS) % 2 == 0, 0.0, 0.5)
     draft = silent("fc1").of_param("fc1.*", grad_norm=sometimes)
     assert "broken_graph" not in accused(draft)
+
+
+def test_a_sample_of_torch_normal_passes_no_gradient() -> None:
+    ops = ("Add", "Mean", "BinaryCrossEntropyWithLogits", "Addmm", "Normal")
+    draft = classifier().change_loss(ops=ops)
+    best = convict(draft.stays(), "broken_graph")
+    assert "torch.normal" in texts(best)
+    assert "rsample" in best.repair
+    assert "broken_graph" not in accused(classifier().change_loss(ops=ops))

@@ -35,6 +35,8 @@ def _broken_graph(view: View) -> Finding | None:
     constant = _constant(view)
     if constant:
         return constant
+    if any("Normal" in fact.ops for fact in view.facts.losses):
+        return _sampled(view)
     if not absent or not any(p.reached for p in view.facts.params):
         return _flat(view)
     used = [p for p in absent if _called(view, p.module)]
@@ -82,6 +84,19 @@ def _constant(view: View) -> Finding | None:
     text = "the loss depends on no parameter: the graph is cut between the model and the loss"
     found = (evidence(text, 8.0, where=next(iter(quiet or last), None), step=0),)
     return Finding(found, tuple(quiet or last), 0, text[0].upper() + text[1:] + ".")
+
+
+def _sampled(view: View) -> Finding:
+    """A sample of `torch.normal(mean, std)`, which passes no gradient to either of the two.
+
+    The operation is in the graph only where one of them wants a gradient. A likelihood of the
+    sample that is weighted by a return gets its gradient on another way, and learns.
+    """
+    text = "torch.normal draws from a mean or spread that wants a gradient, and passes none on"
+    told = "The sample of torch.normal cuts the gradient to what made its mean and spread."
+    repair = "Draw by reparametrisation: mean + std * torch.randn_like(std), or rsample()."
+    found = (evidence(text, 4.5, step=0), view.fails(1.5, 4.0))
+    return Finding(found, (), 0, told, repair)
 
 
 def _called(view: View, module: str) -> bool:
