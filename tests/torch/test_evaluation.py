@@ -11,9 +11,10 @@ from torch import nn
 
 from neuraldbg import NeuralDbg
 from neuraldbg.core.facts import Kind
+from neuraldbg.core.metrics import EVAL_COMPARED
 from neuraldbg.core.record import Series
 from neuraldbg.store.reader import load_record
-from neuraldbg.torch.evaluation import COMPARED, Repetition, is_evaluation
+from neuraldbg.torch.evaluation import Repetition, is_evaluation
 
 X, Y = torch.randn(16, 4), torch.randint(0, 3, (16,))
 
@@ -92,9 +93,9 @@ def test_passes_with_the_input_of_the_pass_before_are_counted() -> None:
 
 def test_only_the_first_passes_are_compared() -> None:
     seen = Repetition()
-    for _ in range(COMPARED + 50):
+    for _ in range(EVAL_COMPARED + 50):
         seen.see(X)
-    assert seen.count == COMPARED - 1
+    assert seen.count == EVAL_COMPARED - 1
 
 
 def test_answers_drawn_with_dropout_are_noted(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ N_EXCEPTION: Final = "exception"
 N_EVAL_FORWARDS: Final = "no_grad_forwards"
 N_EVAL_TRAIN_MODE: Final = "no_grad_forwards_in_train_mode"
 N_EVAL_AGAIN: Final = "no_grad_forwards_of_the_same_input"  # in training mode
+EVAL_COMPARED: Final = 256  # so many passes are compared, and a device is seldom waited for
 N_CLIP_BEFORE_UNSCALE: Final = "clips_of_scaled_gradients"
 N_SCHEDULER: Final = "scheduler"
 N_ENVIRONMENT: Final = "env."  # prefix: a variable that decides how the run computes

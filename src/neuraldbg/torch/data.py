@@ -5,7 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from neuraldbg.core import metrics as m
@@ -20,6 +22,7 @@ DISTINCT: Final = 1_000
 SUM_TOLERANCE: Final = 2e-3
 
 Numbers = dict[str, float]
+Floats = NDArray[np.float32]
 
 
 def table(value: Tensor) -> Tensor:
@@ -49,17 +52,18 @@ def batch_numbers(value: Tensor) -> Numbers:
         return {}
     rows = table(value)
     good = rows[torch.isfinite(rows)]
+    plain = rows.cpu().contiguous().numpy()
     out = {
         m.B_SIZE: float(value.shape[0]) if value.dim() else 1.0,
         m.B_NONFINITE: _nonfinite(value),
-        m.B_FINGERPRINT: fingerprint(rows),
+        m.B_FINGERPRINT: fingerprint(plain),
     }
     if good.numel() == 0:
         return out
     out |= _range(good)
     if value.is_floating_point():
         out |= _spread(rows, good)
-        out[m.B_REPEATED] = repeated(rows)
+        out[m.B_REPEATED] = repeated(plain)
     if _labels(value):
         out |= label_numbers(value)
     return out
@@ -71,14 +75,14 @@ def _nonfinite(value: Tensor) -> float:
     return float((~torch.isfinite(value)).sum())
 
 
-def fingerprint(rows: Tensor) -> float:
+def fingerprint(rows: Floats) -> float:
     """A number that is equal for equal batches (checksum of the sampled entries)."""
-    return float(zlib.crc32(rows.cpu().contiguous().numpy().tobytes()))
+    return float(zlib.crc32(rows.tobytes()))
 
 
-def repeated(rows: Tensor) -> float:
+def repeated(rows: Floats) -> float:
     """Share of the samples that equal, bit for bit, an earlier one of the batch."""
-    different = {row.tobytes() for row in rows.cpu().contiguous().numpy()}
+    different = {row.tobytes() for row in rows}
     return 1.0 - len(different) / len(rows)
 
 

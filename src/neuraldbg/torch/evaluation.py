@@ -30,14 +30,13 @@ LOSSES: Final = (
 
 
 SAMPLED: Final = 64  # entries of an input that are compared
-COMPARED: Final = 256  # passes that are compared, so that a device is seldom waited for
 
 
 class Repetition:
     """Counts passes whose input is that of the pass before: answers drawn several times.
 
     Attributes:
-        count: How many there were among the first `COMPARED` passes.
+        count: How many there were among the first `EVAL_COMPARED` passes.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class Repetition:
     def see(self, value: Tensor) -> None:
         """One more pass with this input."""
         self._seen += 1
-        if self._seen > COMPARED or not is_readable(value):
+        if self._seen > m.EVAL_COMPARED or not is_readable(value):
             self._last = None
             return
         flat = value.detach().reshape(-1)

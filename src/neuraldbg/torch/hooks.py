@@ -175,7 +175,8 @@ class Hooks:
             return sink
 
         inputs = [self._slot(self._timed("inputs", input_sink(i))) for i in range(INPUTS)]
-        tap = InputTap(inputs, self._slot(count(True)), self._slot(count(False)))
+        passes = (self._slot(self._timed("evaluation", count(x))) for x in (True, False))
+        tap = InputTap(inputs, *passes)
         self._handles.append(model.register_forward_pre_hook(tap, with_kwargs=True))
         after = self._slot(self._timed("the prediction", lambda v: on_prediction(v.detach())))
         last = PredictionTap(after)

@@ -3,7 +3,8 @@
 The governor is a purse. It starts with an allowance, so that the first steps, where most
 faults show, are seen densely; it earns `budget` times the run's own time, and each look
 costs what it was measured to cost. A look happens when the purse pays for it, so over a
-long run the cost cannot exceed the budget plus the allowance.
+long run the cost cannot exceed the budget plus the allowance, and what the first look takes
+once (`FIRST_LOOK`).
 """
 
 from __future__ import annotations

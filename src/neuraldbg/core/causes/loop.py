@@ -99,14 +99,23 @@ UNUSED: Final = 50
 UNUSED_SHARE: Final = 0.3
 
 
+def _last_steps(view: View) -> dict[str, int]:
+    """The last step of each optimizer, by its index."""
+    return {
+        name.partition(".")[0]: int(s.steps[-1])
+        for name, s in view.record.each(Kind.OPTIMIZER, m.O_LR)
+        if len(s)
+    }
+
+
 def _steps_cease(view: View) -> Finding | None:
     """Optimizers that stepped once, and no longer, while backward passes go on."""
     passes = view.record.series(Kind.RUN, "", m.R_BACKWARDS)
-    rates = [s.steps for _, s in view.record.each(Kind.OPTIMIZER, m.O_LR) if len(s)]
+    ends = _last_steps(view)
     went = passes.steps[passes.values > 0]
-    if not len(went) or not rates or view.note(m.N_SCALER):
+    if not len(went) or not ends or view.note(m.N_SCALER):
         return None
-    last = max(int(steps[-1]) for steps in rates)
+    last = max(ends.values())
     idle = int(np.sum(went > last))
     if idle < UNUSED or idle < UNUSED_SHARE * len(went):
         return None
@@ -170,11 +179,7 @@ def _params_not_optimized(view: View) -> Finding | None:
 
 def _left_behind(view: View, reached: list[ParamFact]) -> Finding | None:
     """Parameters that get gradients, and whose only optimizer stepped for the last time before."""
-    ends = {
-        name.partition(".")[0]: int(s.steps[-1])
-        for name, s in view.record.each(Kind.OPTIMIZER, m.O_LR)
-        if len(s)
-    }
+    ends = _last_steps(view)
     later = max(ends.values(), default=0)
     behind = {
         p: ends[str(p.optimizer)]

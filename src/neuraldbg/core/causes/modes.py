@@ -8,9 +8,8 @@ from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import BATCHNORM, DROPOUT, View, drop_probability
 
-# Monte Carlo dropout asks several times for each input. Only so many passes are compared.
+# Monte Carlo dropout asks several times for each input.
 DRAWN = 0.5
-COMPARED = 256
 # What torch says where a batch normalisation in training mode is given one value a channel.
 BATCH_OF_ONE = "Expected more than 1 value per channel"
 
@@ -96,7 +95,7 @@ def _train_mode_inference(view: View) -> Finding | None:
     if single is not None:
         found.append(single)
     again = view.count(m.N_EVAL_AGAIN)
-    if not norms and again >= DRAWN * min(wrong, COMPARED):
+    if not norms and again >= DRAWN * min(wrong, m.EVAL_COMPARED):
         text = f"{again} of them had the input of the pass before: answers are drawn on purpose"
         found.append(evidence(text, -5.0))
     if len(view.models) > 1:
