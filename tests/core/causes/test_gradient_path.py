@@ -163,3 +163,8 @@ def test_a_sample_of_torch_normal_passes_no_gradient() -> None:
     assert "torch.normal" in texts(best)
     assert "rsample" in best.repair
     assert "broken_graph" not in accused(classifier().change_loss(ops=ops))
+
+
+def test_a_layer_that_no_gradient_reaches_says_more_than_a_sample_elsewhere() -> None:
+    best = convict(cut("fc1").change_loss(ops=("Mean", "Normal")), "broken_graph", where="fc1")
+    assert "torch.normal" not in texts(best)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.loop import listed, modules_of
+from neuraldbg.core.facts import ParamFact
 from neuraldbg.core.silence import silenced
 from neuraldbg.core.view import View
 
@@ -24,6 +25,9 @@ from neuraldbg.core.view import View
     rivals={"params_not_optimized": "there the gradient arrives, but no optimizer holds it"},
 )
 def _broken_graph(view: View) -> Finding | None:
+    constant = _constant(view)
+    if constant:
+        return constant
     absent = [
         p
         for p in view.facts.params
@@ -32,16 +36,16 @@ def _broken_graph(view: View) -> Finding | None:
         and len(s := view.param(p.name, m.P_GRAD_NONE)) >= 3
         and s.values.min() >= 1
     ]
-    constant = _constant(view)
-    if constant:
-        return constant
+    used = [p for p in absent if _called(view, p.module)]
+    if used and any(p.reached for p in view.facts.params):
+        return _never_reached(view, used)
     if any("Normal" in fact.ops for fact in view.facts.losses):
         return _sampled(view)
-    if not absent or not any(p.reached for p in view.facts.params):
-        return _flat(view)
-    used = [p for p in absent if _called(view, p.module)]
-    if not used:
-        return None
+    return _flat(view)
+
+
+def _never_reached(view: View, used: list[ParamFact]) -> Finding:
+    """Parameters whose module ran, and that never got a gradient while others did."""
     names = modules_of(used)
     feeds = [n for n in names if _feeds(view, n)]
     found = [

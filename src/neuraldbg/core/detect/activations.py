@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.detect import detector
@@ -26,6 +27,18 @@ COLLAPSED: Final = 0.99
 # Root mean square against the median of the module's first looks.
 EXPLODING_RATIO: Final = 100.0
 FIRST: Final = 5
+SHARES: Final = (m.ACT_NEGATIVE_UNITS, m.ACT_FLAT, m.ACT_CONSTANT_UNITS)
+
+
+# From a code of `_codes` to the state.
+STATES: Final = (
+    ActivationHealth.HEALTHY,
+    ActivationHealth.NONFINITE,
+    ActivationHealth.DEAD,
+    ActivationHealth.SATURATED,
+    ActivationHealth.COLLAPSED,
+    ActivationHealth.EXPLODING,
+)
 
 
 @detector
@@ -36,51 +49,38 @@ def activations(record: Record) -> Iterator[SemanticEvent]:
         if not module.leaf:
             continue
         rms = record.series(Kind.MODULE, module.name, m.ACT_RMS)
-        others = {
-            key: record.series(Kind.MODULE, module.name, key).on(rms.steps)
-            for key in (m.ACT_NEGATIVE_UNITS, m.ACT_FLAT, m.ACT_CONSTANT_UNITS)
-        }
+        others = {key: record.series(Kind.MODULE, module.name, key).on(rms.steps) for key in SHARES}
         several = not size < 2 and module.kind not in ("Embedding", "BatchNorm1d")
-        readings = zip(
-            rms.values.tolist(),
-            *(values.tolist() for values in others.values()),
-            _limits(rms),
-            strict=True,
-        )
-        rectifier = module.kind in RECTIFIERS
-        states = [_state(*one, rectifier=rectifier, several=several) for one in readings]
-        yield from _events(module.name, rms, others, states)
+        codes = _codes(rms, others, rectifier=module.kind in RECTIFIERS, several=several)
+        if codes.any():
+            states = [STATES[code] for code in codes.tolist()]
+            yield from _events(module.name, rms, others, states)
 
 
-def _limits(rms: Series) -> list[float]:
+def _codes(
+    rms: Series, shares: dict[str, Floats], *, rectifier: bool, several: bool
+) -> NDArray[np.int64]:
+    """The momentary state at each look, as a place in `STATES`; the first that applies."""
+    found = (
+        ~np.isfinite(rms.values),
+        rectifier & (shares[m.ACT_NEGATIVE_UNITS] >= DEAD_UNITS),
+        shares[m.ACT_FLAT] > SATURATED,
+        several & (shares[m.ACT_CONSTANT_UNITS] >= COLLAPSED),
+        rms.values > _limits(rms),
+    )
+    return np.select(found, range(1, len(STATES)), 0)
+
+
+def _limits(rms: Series) -> Floats:
     """The root mean square at which each look counts as exploding."""
     start = rms.values[:FIRST]
     start = start[np.isfinite(start)]
     usual = float(np.median(start)) if len(start) else 0.0
     # An output that starts at zero (a gate, an adapter) has no scale to explode from.
     limit = EXPLODING_RATIO * usual if usual > 0 else math.inf
-    return [math.inf if i < FIRST else limit for i in range(len(rms))]
-
-
-def _state(
-    rms: float,
-    negative: float,
-    flat: float,
-    constant: float,
-    limit: float,
-    *,
-    rectifier: bool,
-    several: bool,
-) -> ActivationHealth:
-    if not math.isfinite(rms):
-        return ActivationHealth.NONFINITE
-    if rectifier and negative >= DEAD_UNITS:
-        return ActivationHealth.DEAD
-    if flat > SATURATED:
-        return ActivationHealth.SATURATED
-    if several and constant >= COLLAPSED:
-        return ActivationHealth.COLLAPSED
-    return ActivationHealth.EXPLODING if rms > limit else ActivationHealth.HEALTHY
+    out = np.full(len(rms), limit)
+    out[:FIRST] = math.inf
+    return out
 
 
 def _events(
