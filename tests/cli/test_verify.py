@@ -162,3 +162,40 @@ def test_a_module(tmp_path: Path, words: list[str]) -> None:
     call([*RUN, "--quiet", *words, "0.2", "160", str(tmp_path / "outside")], tmp_path)
     ended = call([*VERIFY, "--json", "--budget", "100"], tmp_path)
     assert experiments(ended)["missing_zero_grad"]["result"] == "confirmed"
+
+
+# Only this operation is no logarithm, root or division: no autograd node tells of it.
+OUT_OF_RANGE = """
+import torch
+from torch import nn
+
+class Angle(nn.Module):
+    def forward(self, x):
+        return torch.acos(0.9 * torch.tanh(x) if x.std(0).min() > 0 else 1 + x * x)
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), Angle(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(700):
+    x = torch.randn(16, 4)
+    loss = (model(0 * x if step == 652 else x) - x[:, :1]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_fell_between_two_looks_is_looked_at_again(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OUT_OF_RANGE)
+    recorded = call([*RUN, "--budget", "0", "train.py"], tmp_path)
+    assert "fell between two looks" in recorded.err
+    planned = call([*OURS, "verify", "last", "--dry-run"], tmp_path)
+    assert "with a look at each from step 636" in planned.out
+    ended = call([*VERIFY, "--json", "--budget", "60"], tmp_path)
+    assert "1 gives a non-finite value from finite input at step 652" in ended.notices
+    best = json.loads(ended.out)["hypotheses"][0]
+    assert best["cause"] == "nonfinite_operation"
+    assert (best["where"][0], best["first_step"]) == ("1", 652)
+    # It is kept with the run, and needs no second look.
+    assert "(in a repetition)" in call([*OURS, "explain", "last"], tmp_path).out
+    assert "Before" not in call([*OURS, "verify", "last", "--dry-run"], tmp_path).out

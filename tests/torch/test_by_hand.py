@@ -58,6 +58,12 @@ def test_a_cross_entropy_tells_its_labels(name: str) -> None:
     assert target.tolist() == LABELS.tolist()
 
 
+def test_an_output_that_is_not_finite_tells_no_target() -> None:
+    output = scores(4, 1)
+    broken = output * torch.tensor([[1.0], [float("nan")], [1.0], [1.0]])
+    assert target_of(((broken - NUMBERS) ** 2).mean(), broken) is None
+
+
 def test_without_the_output_a_difference_keeps_its_kind_only() -> None:
     value = ((scores(4, 1) - NUMBERS) ** 2).mean()
     assert read_loss(value, 0, None).kind == "mse"

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from neuraldbg.core import metrics as m
+from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
 from neuraldbg.torch import schedule
 from neuraldbg.torch.monitor import NeuralDbg
@@ -64,3 +65,17 @@ def test_another_optimizer_ends_the_rest(
         train(mlp, sgd(mlp), 3)
         assert dbg.step == STEPS + 3
     assert read(dbg).facts.run.notes[m.N_STEPS] == STEPS + 3
+
+
+def test_steps_that_are_asked_for_are_all_looked_at(
+    mlp: nn.Module, watch: Watch, read: Read, train: Train
+) -> None:
+    """A repetition looks at each step around the one that broke, however poor it is."""
+    optimizer = sgd(mlp)
+    with watch(mlp, optimizer, budget=0.02) as dbg:
+        assert dbg._watch is not None
+        dbg._watch.dense_from = 130
+        train(mlp, optimizer, 140)
+    looks = next(s.steps.tolist() for _, s in read(dbg).each(Kind.MODULE, m.ACT_RMS))
+    assert looks[-10:] == list(range(130, 140))
+    assert len(looks) < 100

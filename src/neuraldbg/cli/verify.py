@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from neuraldbg.cli import output, runs
+from neuraldbg.cli import again, output, runs
 from neuraldbg.cli.explain import render
 from neuraldbg.cli.parsing import Parser
 from neuraldbg.errors import UsageError
@@ -45,13 +45,19 @@ def main(words: Sequence[str]) -> int:
     _check(options)
     opened = runs.diagnose(options.run)
     tests = _tests(opened, every=options.all_plausible)
+    missed = again.missed(opened)
     if options.dry_run:
-        output.result(_plan_text(opened.record, tests, options.budget))
+        told = [again.plan(missed)] if missed else []
+        output.result(_plan_text(opened.record, tests, options.budget, told))
         return 0
-    if not tests:
+    if not tests and missed is None:
         output.notice(_nothing(opened))
     elif options.yes or _agreed(opened.record):
-        _carry_out(opened, tests, options)
+        left = options.budget if missed is None else again.look(opened, missed, options.budget)
+        opened = opened if missed is None else runs.diagnose(str(opened.path))
+        tests = _tests(opened, every=options.all_plausible)
+        if tests:
+            _carry_out(opened, tests, left, options.seeds)
     else:
         output.notice("verify: nothing was run")
         return 2
@@ -100,20 +106,20 @@ def _agreed(record: Record) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _carry_out(opened: runs.Opened, tests: list[Test], options: Any) -> None:  # noqa: ANN401
+def _carry_out(opened: runs.Opened, tests: list[Test], seconds: float, seeds: int) -> None:
     from neuraldbg.experiments.runner import Runner
     from neuraldbg.experiments.verify import Experiment
     from neuraldbg.report.json import encode
     from neuraldbg.store import amend
 
     notices = output.Notices()
-    stop = _stop(opened.record, tests, options.budget)
-    with Runner(opened.record.facts.run, stop, options.budget) as runner:
+    stop = _stop(opened.record, tests, seconds)
+    with Runner(opened.record.facts.run, stop, seconds) as runner:
 
         def say(text: str) -> None:
             notices.say(f"[{max(runner.left, 0):4.0f} s left] {text}")
 
-        findings = Experiment(opened.record, tests, runner, stop, say).run(options.seeds)
+        findings = Experiment(opened.record, tests, runner, stop, say).run(seeds)
         if runner.redirected:
             kept = ", ".join(sorted(runner.redirected)[:4])
             notices.say(f"the script writes outside its folder; kept from: {kept}")
@@ -147,12 +153,13 @@ def _summary(data: dict[str, Any]) -> list[str]:
     return said
 
 
-def _plan_text(record: Record, tests: list[Test], budget: float) -> str:
+def _plan_text(record: Record, tests: list[Test], budget: float, before: list[str]) -> str:
     from neuraldbg.core.privacy import redact
 
     lines = [
         f"Command:  {' '.join(redact(record.facts.run.command))}",
         f"Each trial ends after step {_stop(record, tests, budget)}; all within {budget:g} s.",
+        *before,
         "First     unchanged: the failure must come back",
     ]
     for test in tests:

@@ -16,6 +16,7 @@ from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.facts import Gap
 from neuraldbg.core.graph import chain_of, couplings
 from neuraldbg.core.infer import REPORTED, Scored, weigh_all
+from neuraldbg.core.offender import unseen
 from neuraldbg.core.record import Record
 from neuraldbg.core.view import View
 
@@ -66,16 +67,25 @@ def _reportable(view: View, ranked: list[Scored], least: float) -> list[Scored]:
     told = [s for s in ranked if s.confidence >= least]
     told = told[:HYPOTHESES] if least == REPORTED else told
     if not told and view.trouble.kind in ("nonfinite", "diverged"):
-        return ranked[:1] or [_best_guess(view)]
+        missed = unseen(view)
+        return ranked[:1] if ranked and missed is None else [_best_guess(view, missed)]
     return told
 
 
-def _best_guess(view: View) -> Scored:
-    """The commonest cause of such a breakdown, where nothing speaks for any other."""
+def _best_guess(view: View, missed: int | None) -> Scored:
+    """The commonest cause of such a breakdown, where nothing speaks for any other.
+
+    Args:
+        view: The run.
+        missed: The step at which it broke, if that fell between two looks.
+    """
     id = "nonfinite_operation" if view.trouble.kind == "nonfinite" else "lr_too_high"
     first = next((e for e in view.events if e.after == "nonfinite"), None)
     seen = Evidence(view.trouble.text, 0.0, "loss", view.trouble.step)
-    summary = f"What broke the run was not seen; {id} is the commonest cause of such a breakdown."
+    why = "was not seen" if missed is None else f"at step {missed} fell between two looks"
+    summary = f"What broke the run {why}; {id} is the commonest cause of such a breakdown."
+    if missed is not None:
+        summary += " `neuraldbg verify` repeats the run and looks at each step around that one."
     where = (first.where,) if first is not None else ()
     finding = Finding((seen,), where, view.trouble.step, summary)
     return Scored(all_causes()[id], finding, -math.inf, ())

@@ -12,16 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+from neuraldbg.core.events import SemanticEvent
 from neuraldbg.core.facts import RunFact
+from neuraldbg.core.record import Record
 from neuraldbg.errors import RunFileError, UsageError
 from neuraldbg.experiments import environment, outcome, scratch
 from neuraldbg.experiments.interventions import Intervention
 from neuraldbg.experiments.outcome import Outcome
 from neuraldbg.experiments.spec import Spec, Status
+from neuraldbg.store.reader import RunFile
 
 GRACE: Final = 5.0  # seconds between the polite and the hard end of a trial
 SAID: Final = 20  # last lines of a trial's stderr that are kept
@@ -97,13 +100,38 @@ class Runner:
         self, intervention: Intervention | None, seed: int, context: dict[str, Any] | None = None
     ) -> Result:
         """Run one trial to its end or to the end of the budget."""
+        spec = self._prepare(seed)
+        if intervention is not None:
+            spec = replace(spec, intervention=intervention.name, context=context)
+        return self._result(spec, compiled=intervention is None or not intervention.eager)
+
+    def look_again(self, first: int, last: int) -> tuple[Record, tuple[SemanticEvent, ...]] | None:
+        """Run it unchanged up to a step, and look at each step of a window.
+
+        Args:
+            first: The first step of the window.
+            last: Its last step, after which the run ends.
+
+        Returns:
+            What was observed, and the events kept with it; None if the run left nothing to read.
+        """
+        spec = replace(self._prepare(0), stop=last, look_from=first)
+        self._result(spec, compiled=True)
+        try:
+            with RunFile(Path(spec.out)) as file:
+                return file.record(), file.events()
+        except RunFileError:
+            return None
+
+    def _prepare(self, seed: int) -> Spec:
+        """An unchanged trial in a fresh copy of the working directory."""
         self._count += 1
         folder = self._base / str(self._count)
         folder.mkdir()
         home = Path(self._run.cwd)
         scratch.copy(home, folder / "work")
         name, args, module = self._target
-        spec = Spec(
+        return Spec(
             name=_moved(name, home, folder / "work"),
             args=args,
             module=module,
@@ -111,15 +139,12 @@ class Runner:
             home=str(home),
             out=str(folder / "trial.ndbg"),
             status=str(folder / "status.json"),
-            intervention="" if intervention is None else intervention.name,
-            context=context,
             stop=self._stop,
             seed=seed,
         )
-        compiled = intervention is None or not intervention.eager
-        return self._process(spec, spec.write(folder / "spec.json"), compiled=compiled)
 
-    def _process(self, spec: Spec, path: Path, *, compiled: bool) -> Result:
+    def _result(self, spec: Spec, *, compiled: bool) -> Result:
+        path = spec.write(Path(spec.status).with_name("spec.json"))
         begun = self._clock()
         process = subprocess.Popen(  # noqa: S603 - the user's own recorded command
             [sys.executable, "-m", "neuraldbg.experiments.trial", str(path)],

@@ -22,6 +22,7 @@ class Spec:
         context: What the run file knows that the change may need.
         stop: The step after which the process ends by itself.
         seed: Number of the replicate; 0 leaves the script's own seeds.
+        look_from: The step from which on each is looked at; None leaves that to the budget.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Spec:
     context: dict[str, Any] | None = None
     stop: int = 0
     seed: int = 0
+    look_from: int | None = None
 
     def write(self, path: Path) -> Path:
         """Write it for the process to read."""

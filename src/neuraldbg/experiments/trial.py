@@ -64,6 +64,8 @@ class Trial:
         self._redirect.save(sys.modules["torch"])
         self._session = attach.start(Path(spec.out), DEFAULT_BUDGET, False, command)  # noqa: FBT003
         self._session.each_step(self._step)
+        if spec.look_from is not None:
+            self._session.look_from(spec.look_from)
         shift(spec.seed, sys.modules["torch"])
         if spec.intervention:
             try:

@@ -91,6 +91,10 @@ class Session:
         """Have `act` called with each step and its loss."""
         self._watch.on_step = act
 
+    def look_from(self, step: int) -> None:
+        """Look at each step from this one on, whatever the budget."""
+        self._watch.dense_from = step
+
     def finish(self, finished: str, exception: BaseException | None) -> Diagnosis | None:
         """Stop watching, complete the run file, and diagnose it.
 

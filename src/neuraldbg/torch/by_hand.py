@@ -67,6 +67,8 @@ def _subtracted(node: Node, difference: Node, prediction: Tensor | None) -> Tens
     if gap is None or prediction is None or gap.numel() != prediction.numel():
         return None
     made = prediction.detach().reshape(gap.shape)
+    if not bool(made.isfinite().all()):
+        return None  # what is left of it says nothing of the target
     first = difference.next_functions[0][0] is not None and label(difference) == "Sub"
     target: Tensor = made - gap.detach() if first else made + gap.detach()
     return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Watch(Hearing):
         models: The watched models.
         notes: Facts to be kept with the run.
         on_step: Told the step and its loss after each step.
+        dense_from: The step from which on each is looked at, whatever the budget.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Watch(Hearing):
         self.due = True
         self.notes: dict[str, Scalar] = {m.N_BACKWARDS: 0, m.N_STEPS: 0}
         self.on_step: Callable[[int, float], None] | None = None
+        self.dense_from: float = math.inf
         self.models = Models(faults, self._input, self._predicted)
         self.schedule = Schedule(budget)
         self._steps = Stream(writer, m.STEP)
@@ -325,13 +328,15 @@ class Watch(Hearing):
         made, self._backwards = self._backwards, 0
         self._ours = 0.0
         self._step_start = time.perf_counter()
-        due = self.schedule.next_step()
+        due = self.schedule.next_step() or self.step >= self.dense_from
         if due and not self.due:
             self.models.discard()
         self.due = due
         _set_switch()
         if not due and self.updates.alone and self.losses.scaler is None:
-            self._rest.begin(self.schedule.rest(), made)
+            # The step after a rest is followed, and not looked at.
+            rest = min(self.schedule.rest(), self.dense_from - self.step - 1)
+            self._rest.begin(int(rest), made)
 
     def _write_facts(self) -> None:
         self.owned.write(self.writer, self.updates)

@@ -109,6 +109,15 @@ def test_it_is_told_even_where_the_loss_stays_finite() -> None:
     convict(missing().falls(2.3, 0.1), "nonfinite_input", where="input", step=40)
 
 
+def test_bad_data_after_the_loss_had_broken_with_finite_data_is_not_blamed() -> None:
+    assert "nonfinite_input" not in accused(missing().breaks(20))
+
+
+def test_bad_data_seen_after_the_loss_had_broken_unseen_is_plausible() -> None:
+    best = convict(missing().breaks(21), "nonfinite_input", where="input", step=40)
+    assert "since step 21, whose data was not looked at" in "".join(e.text for e in best.against)
+
+
 def test_finite_data_is_not_blamed_for_a_nan() -> None:
     assert "nonfinite_input" not in accused(classifier().breaks(40))
 

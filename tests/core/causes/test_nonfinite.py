@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from neuraldbg.core.causes.nonfinite import first_nonfinite
 from neuraldbg.core.detect import extract
 from neuraldbg.core.engine import diagnose
 from neuraldbg.core.events import EventType, SemanticEvent
+from neuraldbg.core.offender import first_nonfinite
 from neuraldbg.core.view import View
 
 from ..records import EVERY, Draft, classifier
@@ -79,7 +79,7 @@ def test_a_hazard_after_the_first_nan_is_a_consequence() -> None:
 def test_a_module_that_only_passes_nan_on_is_not_the_producer() -> None:
     bad = np.zeros(LOOKS)
     bad[LOOK:] = 5.0
-    draft = broken_by().of_module("fc3", in_nonfinite=bad)
+    draft = broken_by("fc1").of_module("fc1", in_nonfinite=bad)
     assert "nonfinite_operation" not in accused(draft)
 
 

@@ -11,7 +11,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Floats
+from neuraldbg.core.record import Floats, Series
 from neuraldbg.core.view import View
 
 LARGE_FEATURE = 10.0
@@ -92,8 +92,7 @@ def _nonfinite_input(view: View) -> Finding | None:
                 step=step,
             )
         ]
-        if view.trouble.kind == "nonfinite":
-            found.append(evidence("the loss is not finite from then on", 1.5))
+        found += _consequence(view, series, step)
         return Finding(
             tuple(found),
             (name,),
@@ -101,6 +100,19 @@ def _nonfinite_input(view: View) -> Finding | None:
             f"The {name} holds NaN or infinite values from step {step} on.",
         )
     return None
+
+
+def _consequence(view: View, series: Series, step: int) -> list[Evidence]:
+    """What the loss says to data that is not finite: it follows, or it broke before."""
+    broke = view.path.nonfinite_step if view.trouble.kind == "nonfinite" else None
+    if broke is None:
+        return []
+    if step <= broke:
+        return [evidence("the loss is not finite from then on", 1.5)]
+    if len(series.between(broke, broke)):
+        return [evidence(f"the loss is not finite since step {broke}, whose data is finite", -8.0)]
+    text = f"the loss is not finite since step {broke}, whose data was not looked at"
+    return [evidence(text, -2.0)]
 
 
 @cause(

@@ -9,9 +9,9 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.causes.nonfinite import first_nonfinite
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind, LossFact, ParamFact
+from neuraldbg.core.offender import first_nonfinite
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.events import EventType
-from neuraldbg.core.facts import Kind, ModuleFact
+from neuraldbg.core.facts import Kind
+from neuraldbg.core.offender import first_nonfinite, offender
 from neuraldbg.core.view import View
 
 
@@ -54,9 +54,10 @@ def _nonfinite_operation(view: View) -> Finding | None:
                 step=e.step,
             )
         )
-    producer = _producer(view, first_bad)
-    if producer is not None and not hazards:
-        found.append(_makes(producer, first_bad))
+    made = None if hazards else offender(view, first_bad)
+    if made is not None:
+        place = made.where[0] if made.where else None
+        found.append(evidence(made.text, made.weight, where=place, step=made.step))
     if not found:
         return None
     if inputs:
@@ -71,7 +72,7 @@ def _nonfinite_operation(view: View) -> Finding | None:
         found.append(evidence(f"updates were {exploded:.2g} of the weights before", -2.0))
     if _diverging(view, first_bad):
         found.append(evidence("the loss had grown tenfold before", -2.5))
-    own = (producer.name,) if producer is not None and not hazards else ()
+    own = () if made is None else made.where
     where = tuple(dict.fromkeys((*own, *_feeding(view))))
     return Finding(
         tuple(found),
@@ -79,40 +80,6 @@ def _nonfinite_operation(view: View) -> Finding | None:
         hazards[0].step if hazards else first_bad,
         found[0].text[0].upper() + found[0].text[1:] + ".",
     )
-
-
-def first_nonfinite(view: View) -> int | None:
-    """The first step with a non-finite loss, gradient or activation."""
-    steps = [e.step for e in view.events if e.after == "nonfinite" and e.kind != EventType.DATA]
-    if view.path.nonfinite_step is not None:
-        steps.append(view.path.nonfinite_step)
-    return min(steps, default=None)
-
-
-def _producer(view: View, step: int) -> ModuleFact | None:
-    """The first module, in order of execution, with finite input and non-finite output.
-
-    The input of a block is not read; all that ran before it, and inside it, is.
-    """
-    for x in view.record.called():
-        out = view.module(x.name, m.ACT_NONFINITE).between(step, step)
-        into = view.module(x.name, m.IN_NONFINITE).between(step, step)
-        if len(out) and out.values[0] > 0:
-            finite = into.values[0] == 0 if len(into) else not x.leaf and x.name != ""
-            return x if finite else None
-    return None
-
-
-def _makes(producer: ModuleFact, step: int) -> Evidence:
-    """What the first module with a non-finite output tells."""
-    if producer.leaf:
-        text = f"{producer.name} gives a non-finite value from finite input at step {step}"
-        return evidence(text, 3.0, where=producer.name, step=step)
-    text = (
-        f"{producer.name} gives a non-finite value at step {step}, and all modules inside and "
-        "before it gave finite ones: its own arithmetic makes it"
-    )
-    return evidence(text, 4.0, where=producer.name, step=step)
 
 
 def _exploded_before(view: View, step: int) -> float:
