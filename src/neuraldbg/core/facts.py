@@ -173,17 +173,20 @@ class LossPart:
     """One of the terms that a loss adds up.
 
     Attributes:
-        kind: As `LossFact.kind`, or the operation's name in lower case.
+        kind: As `LossFact.kind`, `policy` (log-probabilities of what was chosen, each weighed
+            by a constant), or the operation's name in lower case.
         reduction: `mean`, `sum`, `normalised_sum` (divided by a count), `mean_of_sums`
             (over features, then samples) or `none`.
         factor: The constant it is multiplied by; None if that is not a constant.
         entries: Numbers that were reduced.
+        lean: Of a `policy`: its mean weight over its mean absolute weight, -1..1.
     """
 
     kind: str
     reduction: str
     factor: float | None = 1.0
     entries: int = 0
+    lean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

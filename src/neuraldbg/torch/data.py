@@ -20,6 +20,9 @@ FEATURES: Final = 2_048
 DISTINCT: Final = 1_000
 # A row of probabilities sums to one within the rounding of half precision.
 SUM_TOLERANCE: Final = 2e-3
+# Distinct numbers among the samples, for each of their entries. Measured numbers seldom come
+# twice; codes and grids have a few for all entries together.
+FEW_VALUES: Final = 0.5
 
 Numbers = dict[str, float]
 Floats = NDArray[np.float32]
@@ -81,9 +84,17 @@ def fingerprint(rows: Floats) -> float:
 
 
 def repeated(rows: Floats) -> float:
-    """Share of the samples that equal, bit for bit, an earlier one of the batch."""
-    different = {row.tobytes() for row in rows}
-    return 1.0 - len(different) / len(rows)
+    """Share of the samples that equal, bit for bit, an earlier one of the batch.
+
+    0 where few values make up the samples (one-hot codes, places on a grid): equal ones are no
+    accident there.
+    """
+    different = {row.tobytes(): row for row in rows}
+    if len(different) == len(rows):
+        return 0.0
+    kinds = np.stack(list(different.values()))
+    few = len(np.unique(kinds)) < FEW_VALUES * kinds.size
+    return 0.0 if few else 1.0 - len(kinds) / len(rows)
 
 
 def _range(good: Tensor) -> Numbers:

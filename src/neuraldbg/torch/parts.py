@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neuraldbg.core.facts import LossPart
 from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape
+from neuraldbg.torch.policy import policy
 
 PARTS: Final = 8  # terms described at most
 DEPTH: Final = 24  # scalar operations followed from the loss inwards
@@ -88,7 +89,17 @@ def _reduced(node: Node, factor: float | None) -> LossPart:
         given = _entries(node)
         below = next((n for n, _ in node.next_functions if n is not None), None)
         sums = name == "Mean" and below is not None and label(below) == "Sum"
-        return LossPart("custom", "mean_of_sums" if sums else name.lower(), factor, given)
+        part = LossPart("custom", "mean_of_sums" if sums else name.lower(), factor, given)
+        chosen = None if below is None else policy(below)
+        if chosen is None:
+            return part
+        turned = -1.0 if chosen.negated else 1.0
+        return replace(
+            part,
+            kind="policy",
+            factor=None if factor is None else turned * factor,
+            lean=chosen.lean,
+        )
     return LossPart(name.lower(), "none", factor, math.prod(shape(node) or ()))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.causes.inputs import change_point
+from neuraldbg.core.facts import LossPart
 
 from ..records import EVERY, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -243,6 +244,12 @@ def test_a_batch_of_copies_teaches_little() -> None:
 def test_what_is_learnt_from_copies_is_enough() -> None:
     draft = classifier().of_batch("input", repeated=0.8).without("distinct")
     assert "degenerate_input" not in accused(draft)
+
+
+def test_environments_may_start_in_one_state() -> None:
+    part = LossPart("policy", "mean", -1.0, 64, 0.0)
+    draft = classifier().stays().of_batch("input", repeated=0.8).without("distinct")
+    assert "degenerate_input" not in accused(draft.change_loss(kind="custom", parts=(part,)))
 
 
 def test_codes_are_equal_by_their_nature() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes.loop import listed, modules_of
-from neuraldbg.core.facts import Kind, LossPart, ParamFact
+from neuraldbg.core.facts import Kind, ParamFact
 
 from ..records import EVERY, STEPS, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -28,11 +28,6 @@ def not_held(pattern: str) -> Draft:
     """Parameters that get gradients and that no optimizer holds."""
     draft = classifier().stays().change_param(pattern, optimizer=None, group=None)
     return draft.without_series(pattern)
-
-
-def climbing() -> Draft:
-    """Updates that point along the gradient."""
-    return classifier().of_param("*.weight", update_align=-0.9)
 
 
 # -- zero_grad -----------------------------------------------------------------------------
@@ -178,36 +173,6 @@ def test_a_few_frozen_entries_are_not_worth_a_word() -> None:
     assert "frozen_params" not in accused(draft)
 
 
-# -- sign ------------------------------------------------------------------------------------
-
-
-def test_updates_along_the_gradient_maximise_the_loss() -> None:
-    best = convict(climbing().diverges(), "wrong_update_sign")
-    assert "along the gradient" in texts(best)
-
-
-def test_a_negated_error_that_falls_below_zero_is_maximised() -> None:
-    draft = climbing().change_loss(ops=("Neg", "NllLoss", "LogSoftmax"))
-    best = convict(draft.loses(-np.geomspace(2.3, 1e4, STEPS)), "wrong_update_sign")
-    assert "falls below zero" in texts(best)
-
-
-@pytest.mark.parametrize("align", [0.9, 0.0, -0.3])
-def test_updates_that_do_not_climb_are_not_blamed(align: float) -> None:
-    draft = classifier().of_param("*.weight", update_align=align).diverges()
-    assert "wrong_update_sign" not in accused(draft)
-
-
-def test_a_negative_loss_of_ones_own_may_be_right() -> None:
-    draft = classifier().change_loss(kind="custom", ops=("Neg", "Mean", "Mul"))
-    assert accused(draft.loses(-np.geomspace(1, 100, STEPS))) == []
-
-
-def test_a_high_rate_does_not_climb() -> None:
-    draft = classifier().change_optimizer("SGD", lr=5.0).of_param("*.weight", update_ratio=0.9)
-    assert "wrong_update_sign" not in accused(draft.diverges())
-
-
 # -- words -----------------------------------------------------------------------------------
 
 
@@ -238,35 +203,9 @@ def test_weights_frozen_as_the_library_starts_them_were_never_trained() -> None:
     assert confidence(frozen_at(3.0), "frozen_params") < best.confidence
 
 
-def test_a_rate_of_ascent_is_told_by_the_optimizers_setting() -> None:
-    draft = classifier().stays().change_optimizer("SGD", lr=0.05, maximize=True)
-    assert "maximize=True" in texts(blamed(draft))
-
-
-def test_a_loss_of_ones_own_that_plunges_has_the_wrong_sign() -> None:
-    draft = classifier().change_loss(kind="custom", ops=("Mean", "Mul"))
-    assert blamed(draft.loses(-np.geomspace(1, 1e4, STEPS))).cause == "wrong_update_sign"
-    sunk = np.concatenate([-np.geomspace(1, 1e9, 20), np.full(STEPS - 20, -1e9)])
-    assert blamed(draft.loses(sunk)).cause == "wrong_update_sign"
-
-
-def test_an_error_below_zero_has_the_wrong_sign_and_a_likelihood_of_scores_has_not() -> None:
-    below = -np.geomspace(1, 50, STEPS)
-    assert blamed(classifier().loses(below)).cause == "wrong_update_sign"
-    assert "wrong_update_sign" not in accused(classifier().change_loss(kind="nll").loses(below))
-
-
 def test_a_scaler_that_skips_overflowing_steps_is_no_forgotten_step() -> None:
     draft = never_stepped().notes(scaler=True).breaks(0)
     assert "missing_optimizer_step" not in accused(draft)
-
-
-def test_a_negative_term_among_others_is_no_wrong_sign() -> None:
-    policy, critic = LossPart("custom", "mean", -1.0, 32), LossPart("mse", "mean", 0.5, 32)
-    draft = classifier().falls(5.3, -0.5).change_loss(kind="mse", parts=(policy, critic))
-    assert "wrong_update_sign" not in accused(draft)
-    turned = replace(critic, factor=-0.5)
-    convict(draft.change_loss(parts=(policy, turned)), "wrong_update_sign")
 
 
 def ceasing(last: int) -> Draft:

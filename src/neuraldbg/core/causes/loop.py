@@ -10,7 +10,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind, LossFact, ParamFact
+from neuraldbg.core.facts import Kind, ParamFact
 from neuraldbg.core.offender import first_nonfinite
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
@@ -286,69 +286,6 @@ def _all_frozen(view: View) -> Finding | None:
         no_gradient.step,
         f"{text[0].upper()}{text[1:]}.",
     )
-
-
-@cause(
-    "wrong_update_sign",
-    "The objective is maximised instead of minimised.",
-    explains="diverged not_learning",
-    chain=("each step climbs the loss", "the loss grows without bound"),
-    repair="Minimise the loss: remove the minus sign, or maximize=True.",
-    experiment="negate the loss",
-    rivals={"lr_too_high": "there the loss falls at a smaller rate"},
-    needs_update=True,
-)
-def _wrong_update_sign(view: View) -> Finding | None:
-    found: list[Evidence] = []
-    align = [view.usual(view.param(p.name, m.P_ALIGN)) for p in view.weights]
-    align = [a for a in align if math.isfinite(a)]
-    if align and float(np.median(align)) < -0.5:
-        text = f"the updates point along the gradient (cosine with its negative {np.median(align):.2f})"
-        found.append(evidence(text, 7.0))
-    fact = view.loss
-    climbing = [g for o in view.facts.optimizers for g in o.groups if g.get("maximize") is True]
-    if climbing and fact is not None and fact.kind in ERRORS:
-        found.append(
-            evidence(
-                f"the optimizer has maximize=True, and the loss is an error ({fact.kind})", 7.0
-            )
-        )
-    if fact is not None and view.path.last < 0 and _negated(fact):
-        found.append(evidence("the loss is the negative of an error and falls below zero", 7.0))
-    elif not found and _plunges(view):
-        text = f"the loss falls below zero without bound, to {view.path.last:.3g}"
-        found.append(evidence(text, 5.0))
-    return Finding(tuple(found), first_step=0) if found else None
-
-
-# Kinds of loss that are zero at best: to make one larger is never meant.
-ERRORS = frozenset({"cross_entropy", "nll", "mse", "l1", "smooth_l1", "bce", "bce_with_logits"})
-# A loss this many times its first size below zero: densities and bounds end far earlier.
-PLUNGE = 300.0
-
-
-def _negated(fact: LossFact) -> bool:
-    """Whether a loss below zero is an error with the wrong sign.
-
-    A binary cross-entropy is below zero for targets outside of 0 to 1 as well, and `nll_loss` for
-    anything but log-probabilities.
-    """
-    if len(fact.parts) > 1:
-        # One of several terms may be negative by its nature: an entropy, a policy's objective.
-        return any(p.kind in ERRORS and (p.factor or 0.0) < 0 for p in fact.parts)
-    turned = "Neg" in fact.ops[:2] or any((p.factor or 0.0) < 0 for p in fact.parts[:1])
-    return fact.kind in ERRORS and (turned or not fact.kind.startswith(("bce", "nll")))
-
-
-def _plunges(view: View) -> bool:
-    """Whether the loss falls below zero without bound: ever faster, or out of all proportion."""
-    values = view.path.series.finite().values
-    if len(values) < 20 or not view.path.last < -PLUNGE * max(abs(view.path.first), 1e-3):
-        return False
-    if view.path.last < -(PLUNGE**2) * max(abs(view.path.first), 1e-3):
-        return True
-    middle = float(np.median(values[len(values) // 2 - 2 : len(values) // 2 + 3]))
-    return view.path.last - middle < 2 * (middle - view.path.first)
 
 
 def modules_of(params: list[ParamFact]) -> tuple[str, ...]:
