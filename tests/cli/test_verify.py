@@ -203,3 +203,29 @@ def test_an_interval_over_seeds_of_a_script_with_streams_of_its_own(tmp_path: Pa
     # Three different trainings, and the same three on both sides.
     assert len(set(effect["loss_changed"])) == 3
     assert len(set(effect["loss_unchanged"])) == 3
+
+
+PARITY = """
+import torch
+
+bits = torch.tensor([[i >> k & 1 for k in range(4)] for i in range(16)]) * 2.0 - 1
+parity = (bits > 0).sum(1, keepdim=True).remainder(2).float()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+run = torch.compile(model, backend="aot_eager")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+for step in range(400):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(run(bits), parity)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_model_that_is_too_narrow_is_widened(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PARITY)
+    call([*RUN, "--quiet", "train.py"], tmp_path)
+    result = experiments(call([*VERIFY, "--json"], tmp_path))["insufficient_capacity"]
+    assert result["result"] == "confirmed"
+    assert result["necessary"]
+    assert "the narrowest hidden layers widened to 64 units" in result["text"]

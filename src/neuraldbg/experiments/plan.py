@@ -52,6 +52,7 @@ def context(record: Record) -> dict[str, Any]:
     rates = view.lr.finite().values
     return {
         "layers": [layer.name for layer in view.layers],
+        "called": [module.name for module in record.called()],
         "lr_first": float(rates[0]) if len(rates) else None,
         "lr_peak": float(rates.max()) if len(rates) else None,
         "steps": record.facts.run.steps,
