@@ -59,7 +59,11 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """`gone`, `stayed` or `unclear`: what became of the failure."""
+        """`gone`, `stayed` or `unclear`: what became of the failure.
+
+        Where the unchanged run learnt nearly everything, its training loss does not show the
+        failure (evaluation may), and so cannot show that it stayed.
+        """
         before, after = self.unchanged, self.changed
         if after.kind == "crashed" and before.kind != "crashed":
             return "unclear"  # the change may not fit the script
@@ -75,7 +79,8 @@ class Pair:
         sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
         if sound or (self.effect >= CURED and after.level <= before.level):
             return "gone"
-        return "stayed" if self.effect < NOTHING and not self.rescales else "unclear"
+        told = self.evaluates or before.level > 0.0 or before.learnt <= 1.0 - NOTHING
+        return "stayed" if self.effect < NOTHING and told and not self.rescales else "unclear"
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ def train(
     [
         ("lr_x0.1", {"lr": 0.5}, {"lr": 0.05}, {}),
         ("lr_x100", {"lr": 0.0005}, {"lr": 0.05}, {}),
+        ("lr_x10000", {"lr": 0.000005}, {"lr": 0.05}, {}),
         ("lr_hold_first", {"schedule": 2}, {}, {"lr_first": 0.05}),
         ("lr_hold_peak", {"schedule": 2}, {}, {"lr_peak": 0.05}),
         ("zero_grad", {"zero": False}, {}, {}),
