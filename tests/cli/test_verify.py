@@ -197,6 +197,7 @@ def test_an_interval_over_seeds_of_a_script_with_streams_of_its_own(tmp_path: Pa
     assert result["replicates"] == 3
     assert "the failure was gone in 3 of 3 seeds" in result["text"]
     assert "the loss went from" in result["text"]
+    assert "95 % interval over seeds" in result["text"]
     effect = result["effect"]
     low, high = effect["interval"]
     assert low <= effect["learnt_more"] <= high

@@ -181,7 +181,23 @@ def sentence(trials: Trials) -> str:
     elif trials.result == "inconclusive" and not gone:
         told = "too little to tell"
     changed, unchanged = _went(pair.changed), _went(pair.unchanged)
-    return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}"
+    gained = _gained(trials)
+    return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}{gained}"
+
+
+def _gained(trials: Trials) -> str:
+    """The effect with its interval over seeds; empty for one seed."""
+    interval = trials.interval
+    if interval is None or not all(map(math.isfinite, interval)):
+        return ""
+    of = "the evaluation loss" if trials.intervention.evaluates else "what was left to learn"
+    low, high = interval[0], min(interval[1], 1.0)  # nobody can gain more than everything
+    between = f"{_percent(low)} to {_percent(high)}"
+    return f"; gained: {_percent(trials.effect)} of {of} (95 % interval over seeds {between})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _went(outcome: Outcome) -> str:
