@@ -81,6 +81,15 @@ def test_the_interval_is_students_t() -> None:
     assert tried((STUCK, SOUND)).interval is None
 
 
+def test_seeds_without_an_evaluation_loss_have_no_interval() -> None:
+    unseen = Trials(LR, [Pair(STUCK, SOUND, evaluates=True)] * 2, applied=1)
+    assert unseen.result == "inconclusive"
+    data = judge.as_dict(unseen, reproduced=True)
+    assert data["effect"]["interval"] is None
+    assert math.isnan(data["effect"]["learnt_more"])
+    assert "gained" not in data["text"]
+
+
 @given(st.floats(0.01, 0.99), st.floats(0, 4))
 def test_belief_moves_the_right_way_and_back(confidence: float, by: float) -> None:
     up = judge.updated(confidence, by)

@@ -119,9 +119,13 @@ class Trials:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the effect over seeds (Student's t); None for one seed."""
+        """The 95 % interval of the effect over seeds (Student's t).
+
+        None for one seed, and where a seed has no effect to speak of: no evaluation loss, or
+        one that is not finite.
+        """
         effects = [p.effect for p in self.pairs]
-        if len(effects) < 2:
+        if len(effects) < 2 or not all(map(math.isfinite, effects)):
             return None
         half = T95[min(len(effects) - 2, 8)] * statistics.stdev(effects) / math.sqrt(len(effects))
         return self.effect - half, self.effect + half
@@ -188,7 +192,7 @@ def sentence(trials: Trials) -> str:
 def _gained(trials: Trials) -> str:
     """The effect with its interval over seeds; empty for one seed."""
     interval = trials.interval
-    if interval is None or not all(map(math.isfinite, interval)):
+    if interval is None:
         return ""
     of = "the evaluation loss" if trials.intervention.evaluates else "what was left to learn"
     low, high = interval[0], min(interval[1], 1.0)  # nobody can gain more than everything
