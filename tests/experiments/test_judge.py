@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -47,6 +48,9 @@ STUCK, SOUND, NAN = ran(0.01, "not_learning"), ran(0.9), ran(0.0, "nonfinite")
         (ran(0.94), ran(0.93), "unclear"),  # training shows no failure that could stay
         (SOUND, ran(0.0, "crashed"), "unclear"),
         (ran(0.0, "crashed"), ran(0.0, "crashed"), "stayed"),
+        (ran(0.0, "crashed"), ran(0.02, "not_learning"), "unclear"),  # put off, perhaps
+        (replace(ran(0.0, "crashed"), onset=0), ran(0.02, "not_learning"), "gone"),
+        (replace(ran(0.0, "crashed"), onset=0), NAN, "stayed"),
     ],
 )
 def test_a_pair(unchanged: Outcome, changed: Outcome, verdict: str) -> None:

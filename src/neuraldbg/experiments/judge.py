@@ -70,7 +70,7 @@ class Pair:
         if before.broke and not self.evaluates:
             if after.broke:
                 return "stayed"
-            learns = after.learnt >= LEARNS and after.level < 1.0
+            learns = _never_began(before) or (after.learnt >= LEARNS and after.level < 1.0)
             return "gone" if learns else "unclear"
         if after.broke:
             return "stayed"
@@ -129,6 +129,11 @@ class Trials:
             return None
         half = T95[min(len(effects) - 2, 8)] * statistics.stdev(effects) / math.sqrt(len(effects))
         return self.effect - half, self.effect + half
+
+
+def _never_began(outcome: Outcome) -> bool:
+    """Whether the script ended before its second step: no rate can only have put that off."""
+    return outcome.kind == "crashed" and (outcome.onset or 0) <= 0
 
 
 def _less(before: float | None, after: float | None) -> float:
