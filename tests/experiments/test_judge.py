@@ -45,6 +45,9 @@ STUCK, SOUND, NAN = ran(0.01, "not_learning"), ran(0.9), ran(0.0, "nonfinite")
         (NAN, ran(0.0, "not_learning"), "unclear"),  # finite, but it learns nothing either
         (ran(0.6), ran(0.62), "stayed"),
         (ran(0.6), ran(0.9), "gone"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(0.5,)), "unclear"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(math.nan,)), "unclear"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(0.99,)), "stayed"),
         (ran(0.94), ran(0.93), "unclear"),  # training shows no failure that could stay
         (SOUND, ran(0.0, "crashed"), "unclear"),
         (ran(0.0, "crashed"), ran(0.0, "crashed"), "stayed"),

@@ -62,7 +62,8 @@ class Pair:
         """`gone`, `stayed` or `unclear`: what became of the failure.
 
         Where the unchanged run learnt nearly everything, its training loss does not show the
-        failure (evaluation may), and so cannot show that it stayed.
+        failure (evaluation may), and so cannot show that it stayed; nor can the first loss where
+        the change moved that of another optimizer, which may be the one that fails.
         """
         before, after = self.unchanged, self.changed
         if after.kind == "crashed" and before.kind != "crashed":
@@ -79,8 +80,16 @@ class Pair:
         sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
         if sound or (self.effect >= CURED and after.level <= before.level):
             return "gone"
-        told = self.evaluates or before.level > 0.0 or before.learnt <= 1.0 - NOTHING
+        shows = before.level > 0.0 or before.learnt <= 1.0 - NOTHING
+        told = self.evaluates or (shows and not self._moves_others)
         return "stayed" if self.effect < NOTHING and told and not self.rescales else "unclear"
+
+    @property
+    def _moves_others(self) -> bool:
+        before, after = self.unchanged.others, self.changed.others
+        # Written so that a loss that is not finite counts as moved.
+        still = [abs(_less(b, a)) < NOTHING for b, a in zip(before, after, strict=False)]
+        return len(before) != len(after) or not all(still)
 
 
 @dataclass(slots=True)
