@@ -164,6 +164,74 @@ def test_a_module(tmp_path: Path, words: list[str]) -> None:
     assert experiments(ended)["missing_zero_grad"]["result"] == "confirmed"
 
 
+# All its random numbers come from streams of its own.
+STREAMS = """
+import random
+import numpy as np
+import torch
+
+order = torch.Generator().manual_seed(0)
+weights = np.random.RandomState(0)
+noise = random.Random(0)
+x = torch.tensor(np.random.default_rng(0).normal(size=(256, 4)), dtype=torch.float32)
+y = x @ torch.tensor([[1.0], [-2.0], [0.5], [1.5]])
+model = torch.nn.Linear(4, 1)
+with torch.no_grad():
+    model.weight.copy_(torch.tensor(weights.uniform(-0.5, 0.5, (1, 4))))
+    model.bias.zero_()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+for step in range(120):
+    chosen = torch.randperm(256, generator=order)[:32]
+    loss = torch.nn.functional.mse_loss(model(x[chosen]), y[chosen] + 0.01 * noise.random())
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_an_interval_over_seeds_of_a_script_with_streams_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STREAMS)
+    call([*RUN, "--quiet", "train.py"], tmp_path)
+    words = [*OURS, "verify", "last", "--yes", "--json", "--seeds", "3", "--budget", "120"]
+    result = experiments(call(words, tmp_path))["missing_zero_grad"]
+    assert result["result"] == "confirmed"
+    assert result["replicates"] == 3
+    assert "the failure was gone in 3 of 3 seeds" in result["text"]
+    assert "the loss went from" in result["text"]
+    assert "95 % interval over seeds" in result["text"]
+    effect = result["effect"]
+    low, high = effect["interval"]
+    assert low <= effect["learnt_more"] <= high
+    # Three different trainings, and the same three on both sides.
+    assert len(set(effect["loss_changed"])) == 3
+    assert len(set(effect["loss_unchanged"])) == 3
+
+
+PARITY = """
+import torch
+
+bits = torch.tensor([[i >> k & 1 for k in range(4)] for i in range(16)]) * 2.0 - 1
+parity = (bits > 0).sum(1, keepdim=True).remainder(2).float()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+run = torch.compile(model, backend="aot_eager")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+for step in range(400):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(run(bits), parity)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_model_that_is_too_narrow_is_widened(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PARITY)
+    call([*RUN, "--quiet", "train.py"], tmp_path)
+    result = experiments(call([*VERIFY, "--json"], tmp_path))["insufficient_capacity"]
+    assert result["result"] == "confirmed"
+    assert result["necessary"]
+    assert "the narrowest hidden layers widened to 64 units" in result["text"]
+
+
 # Only this operation is no logarithm, root or division: no autograd node tells of it.
 OUT_OF_RANGE = """
 import torch

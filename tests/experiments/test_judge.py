@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -44,8 +45,15 @@ STUCK, SOUND, NAN = ran(0.01, "not_learning"), ran(0.9), ran(0.0, "nonfinite")
         (NAN, ran(0.0, "not_learning"), "unclear"),  # finite, but it learns nothing either
         (ran(0.6), ran(0.62), "stayed"),
         (ran(0.6), ran(0.9), "gone"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(0.5,)), "unclear"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(math.nan,)), "unclear"),
+        (replace(STUCK, others=(1.0,)), replace(STUCK, others=(0.99,)), "stayed"),
+        (ran(0.94), ran(0.93), "unclear"),  # training shows no failure that could stay
         (SOUND, ran(0.0, "crashed"), "unclear"),
         (ran(0.0, "crashed"), ran(0.0, "crashed"), "stayed"),
+        (ran(0.0, "crashed"), ran(0.02, "not_learning"), "unclear"),  # put off, perhaps
+        (replace(ran(0.0, "crashed"), onset=0), ran(0.02, "not_learning"), "gone"),
+        (replace(ran(0.0, "crashed"), onset=0), NAN, "stayed"),
     ],
 )
 def test_a_pair(unchanged: Outcome, changed: Outcome, verdict: str) -> None:
@@ -80,6 +88,15 @@ def test_the_interval_is_students_t() -> None:
     assert tried((STUCK, SOUND)).interval is None
 
 
+def test_seeds_without_an_evaluation_loss_have_no_interval() -> None:
+    unseen = Trials(LR, [Pair(STUCK, SOUND, evaluates=True)] * 2, applied=1)
+    assert unseen.result == "inconclusive"
+    data = judge.as_dict(unseen, reproduced=True)
+    assert data["effect"]["interval"] is None
+    assert math.isnan(data["effect"]["learnt_more"])
+    assert "gained" not in data["text"]
+
+
 @given(st.floats(0.01, 0.99), st.floats(0, 4))
 def test_belief_moves_the_right_way_and_back(confidence: float, by: float) -> None:
     up = judge.updated(confidence, by)
@@ -94,11 +111,14 @@ def test_a_weaker_cure_counts_less() -> None:
 
 
 def test_the_sentence_has_the_numbers() -> None:
-    text = judge.sentence(tried((STUCK, SOUND), (STUCK, SOUND)))
+    other = ran(0.88)
+    text = judge.sentence(tried((STUCK, SOUND), (STUCK, SOUND), (STUCK, other)))
     assert text == (
         "with every learning rate multiplied by 0.1, the loss went from 2.3 to 0.23 (the failure "
-        "was gone in 2 of 2 seeds); unchanged, the loss went from 2.3 to 2.28"
+        "was gone in 3 of 3 seeds); unchanged, the loss went from 2.3 to 2.28; gained: 89 % of "
+        "what was left to learn (95 % interval over seeds 86 % to 92 %)"
     )
+    assert "gained" not in judge.sentence(tried((STUCK, SOUND)))
     assert "not finite from step 4 on" in judge.sentence(tried((NAN, SOUND)))
 
 

@@ -59,14 +59,19 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """`gone`, `stayed` or `unclear`: what became of the failure."""
+        """`gone`, `stayed` or `unclear`: what became of the failure.
+
+        Where the unchanged run learnt nearly everything, its training loss does not show the
+        failure (evaluation may), and so cannot show that it stayed; nor can the first loss where
+        the change moved that of another optimizer, which may be the one that fails.
+        """
         before, after = self.unchanged, self.changed
         if after.kind == "crashed" and before.kind != "crashed":
             return "unclear"  # the change may not fit the script
         if before.broke and not self.evaluates:
             if after.broke:
                 return "stayed"
-            learns = after.learnt >= LEARNS and after.level < 1.0
+            learns = _never_began(before) or (after.learnt >= LEARNS and after.level < 1.0)
             return "gone" if learns else "unclear"
         if after.broke:
             return "stayed"
@@ -75,7 +80,16 @@ class Pair:
         sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
         if sound or (self.effect >= CURED and after.level <= before.level):
             return "gone"
-        return "stayed" if self.effect < NOTHING and not self.rescales else "unclear"
+        shows = before.level > 0.0 or before.learnt <= 1.0 - NOTHING
+        told = self.evaluates or (shows and not self._moves_others)
+        return "stayed" if self.effect < NOTHING and told and not self.rescales else "unclear"
+
+    @property
+    def _moves_others(self) -> bool:
+        before, after = self.unchanged.others, self.changed.others
+        # Written so that a loss that is not finite counts as moved.
+        still = [abs(_less(b, a)) < NOTHING for b, a in zip(before, after, strict=False)]
+        return len(before) != len(after) or not all(still)
 
 
 @dataclass(slots=True)
@@ -114,12 +128,21 @@ class Trials:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the effect over seeds (Student's t); None for one seed."""
+        """The 95 % interval of the effect over seeds (Student's t).
+
+        None for one seed, and where a seed has no effect to speak of: no evaluation loss, or
+        one that is not finite.
+        """
         effects = [p.effect for p in self.pairs]
-        if len(effects) < 2:
+        if len(effects) < 2 or not all(map(math.isfinite, effects)):
             return None
         half = T95[min(len(effects) - 2, 8)] * statistics.stdev(effects) / math.sqrt(len(effects))
         return self.effect - half, self.effect + half
+
+
+def _never_began(outcome: Outcome) -> bool:
+    """Whether the script ended before its second step: no rate can only have put that off."""
+    return outcome.kind == "crashed" and (outcome.onset or 0) <= 0
 
 
 def _less(before: float | None, after: float | None) -> float:
@@ -176,7 +199,23 @@ def sentence(trials: Trials) -> str:
     elif trials.result == "inconclusive" and not gone:
         told = "too little to tell"
     changed, unchanged = _went(pair.changed), _went(pair.unchanged)
-    return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}"
+    gained = _gained(trials)
+    return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}{gained}"
+
+
+def _gained(trials: Trials) -> str:
+    """The effect with its interval over seeds; empty for one seed."""
+    interval = trials.interval
+    if interval is None:
+        return ""
+    of = "the evaluation loss" if trials.intervention.evaluates else "what was left to learn"
+    low, high = interval[0], min(interval[1], 1.0)  # nobody can gain more than everything
+    between = f"{_percent(low)} to {_percent(high)}"
+    return f"; gained: {_percent(trials.effect)} of {of} (95 % interval over seeds {between})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _went(outcome: Outcome) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from neuraldbg.core.detect import extract
 from neuraldbg.core.metrics import N_EXCEPTION
 from neuraldbg.core.record import Record
+from neuraldbg.core.trajectory import trajectory
 from neuraldbg.core.view import View
 
 
@@ -28,6 +29,7 @@ class Outcome:
         onset: Where the failure shows first.
         steps: How far it went.
         exception: What ended it.
+        others: Where the losses of further optimizers end; what is judged is the first one's.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Outcome:
     onset: int | None
     steps: int
     exception: str = ""
+    others: tuple[float, ...] = ()
 
     @property
     def broke(self) -> bool:
@@ -76,6 +79,7 @@ def of(record: Record, last_step: int) -> Outcome:
         onset=run.steps - 1 if kind == "crashed" else trouble.step,
         steps=min(run.steps, last_step + 1),
         exception=str(run.notes.get(N_EXCEPTION) or "") if crashed else "",
+        others=_others(view.record),
     )
 
 
@@ -83,6 +87,11 @@ def _view(record: Record, last_step: int) -> View:
     channels = {c: s.between(0, last_step) for c, s in record.channels.items()}
     part = replace(record, channels=channels)
     return View(part, extract(part))
+
+
+def _others(record: Record) -> tuple[float, ...]:
+    further = sorted(fact.index for fact in record.facts.losses if fact.index > 0)
+    return tuple(trajectory(record, f"loss.{index}").last for index in further)
 
 
 def _learnt(view: View) -> float:

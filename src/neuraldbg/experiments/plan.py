@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from neuraldbg.core import metrics as m
+from neuraldbg.core.causes.learning_rate import SOUND
 from neuraldbg.core.diagnosis import CausalHypothesis
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
@@ -52,6 +54,7 @@ def context(record: Record) -> dict[str, Any]:
     rates = view.lr.finite().values
     return {
         "layers": [layer.name for layer in view.layers],
+        "called": [module.name for module in record.called()],
         "lr_first": float(rates[0]) if len(rates) else None,
         "lr_peak": float(rates.max()) if len(rates) else None,
         "steps": record.facts.run.steps,
@@ -87,7 +90,19 @@ def _never_zero_first(record: Record) -> bool:
     return _steady(record) or float(rates[0]) == 0.0
 
 
+def _too_far(factor: float) -> Callable[[Record], bool]:
+    """Whether a rate multiplied so makes updates larger than sound ones, or nothing says so."""
+
+    def check(record: Record) -> bool:
+        ratios = list(View(record, ()).ratios.values())
+        return not ratios or statistics.median(ratios) * factor > SOUND
+
+    return check
+
+
 _RULES: Final[dict[str, Callable[[Record], bool]]] = {
+    "lr_x1000": _too_far(1e3),
+    "lr_x10000": _too_far(1e4),
     "lr_hold_first": _never_zero_first,
     "lr_hold_peak": _never_rises,
     "no_clipping": lambda record: not any(record.each(Kind.OPTIMIZER, m.O_CLIP_NORM)),

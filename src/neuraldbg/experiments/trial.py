@@ -17,7 +17,7 @@ from neuraldbg.cli.arrival import upon
 from neuraldbg.cli.signals import Terminator
 from neuraldbg.config import DEFAULT_BUDGET
 from neuraldbg.experiments.redirect import Redirect
-from neuraldbg.experiments.seeding import shift
+from neuraldbg.experiments.seeding import Shift
 from neuraldbg.experiments.spec import Spec, Status
 
 
@@ -36,12 +36,15 @@ class Trial:
         self._trouble = ""
         keep = (Path(spec.out).parent, Path(spec.status).parent)
         self._redirect = Redirect(Path(spec.cwd), Path(spec.home), keep)
+        self._seeds = Shift(spec.seed)
         self._done = False
 
     def run(self) -> None:
         """Run the script to its end, or to the step at which we stop."""
         spec = self._spec
         self._redirect.install()
+        self._seeds.python()
+        upon("numpy", lambda: self._seeds.numpy(sys.modules["numpy"]))
         upon("torch", self._begin)
         terminator = Terminator(lambda: self.conclude("interrupted", None))
         terminator.install()
@@ -66,7 +69,7 @@ class Trial:
         self._session.each_step(self._step)
         if spec.look_from is not None:
             self._session.look_from(spec.look_from)
-        shift(spec.seed, sys.modules["torch"])
+        self._seeds.torch(sys.modules["torch"])
         if spec.intervention:
             try:
                 self._intervene()

@@ -155,6 +155,7 @@ class Experiment:
             base = self._base(seed).outcome
             # Whether the failure needs this seed is not what is asked here.
             if base is None or not _fails(base, self._unchanged[0].outcome):
+                self._say(f"seed {seed} says nothing: unchanged, it does not fail in this way")
                 return
             if not self._laboratory.affords:
                 return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from neuraldbg.config import DEFAULT_BUDGET
@@ -16,7 +19,7 @@ from neuraldbg.experiments import outcome
 from neuraldbg.experiments.interventions import Intervention
 from neuraldbg.experiments.outcome import Outcome
 from neuraldbg.experiments.runner import Result
-from neuraldbg.experiments.seeding import STRIDE
+from neuraldbg.experiments.seeding import Shift
 from neuraldbg.experiments.spec import Status
 from neuraldbg.torch import attach, boundaries
 from neuraldbg.torch.interventions import Action, Context, make
@@ -68,14 +71,14 @@ class Bench:
         error: Exception | None = None
         eager = intervention is not None and intervention.eager
         stance = torch.compiler.set_stance("force_eager" if eager else "default")
-        torch.manual_seed(seed * STRIDE)
         try:
-            if intervention is not None:
-                action = make(intervention.name, Context.of(context))
-                boundaries.listen(action)
-                action.begin()
-            with stance:
-                self._train()
+            with _seeded(seed):
+                if intervention is not None:
+                    action = make(intervention.name, Context.of(context))
+                    boundaries.listen(action)
+                    action.begin()
+                with stance:
+                    self._train()
         except _EnoughError:
             pass
         except Exception as failed:  # a failing training is what is under test
@@ -96,3 +99,20 @@ class Bench:
             return outcome.read(path, self._stop)
         except RunFileError:
             return None
+
+
+@contextmanager
+def _seeded(replicate: int) -> Iterator[None]:
+    """Seeds moved for the time of a trial; the notebook's own streams go on where they were."""
+    seeds = Shift(replicate)
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            seeds.python()
+            seeds.numpy(np)
+            seeds.torch(torch)
+            yield
+        finally:
+            seeds.undo()
+            random.setstate(python)
+            np.random.set_state(numpy)

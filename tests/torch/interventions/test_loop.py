@@ -46,6 +46,7 @@ def train(
     [
         ("lr_x0.1", {"lr": 0.5}, {"lr": 0.05}, {}),
         ("lr_x100", {"lr": 0.0005}, {"lr": 0.05}, {}),
+        ("lr_x10000", {"lr": 0.000005}, {"lr": 0.05}, {}),
         ("lr_hold_first", {"schedule": 2}, {}, {"lr_first": 0.05}),
         ("lr_hold_peak", {"schedule": 2}, {}, {"lr_peak": 0.05}),
         ("zero_grad", {"zero": False}, {}, {}),
@@ -101,6 +102,27 @@ def test_parameters_without_an_optimizer_get_one(act) -> None:
     optimizer.step()
     assert action.applied == 2
     assert not torch.equal(hidden.weight, before)
+
+
+def test_parameters_that_only_a_finished_optimizer_holds_get_one(act) -> None:
+    action = act("optimize_all")
+    trunk, head = nn.Linear(4, 8), nn.Linear(8, 1)
+    first = torch.optim.SGD(trunk.parameters(), lr=0.01)
+    for _ in range(3):
+        first.zero_grad()
+        trunk(X).square().mean().backward()
+        first.step()
+    second = torch.optim.SGD(head.parameters(), lr=0.01)
+    before = trunk.weight.clone()
+    for step in range(100):
+        second.zero_grad()
+        functional.mse_loss(head(trunk(X)), Y).backward()
+        second.step()
+        if step == 20:  # it may only pause
+            assert action.applied == 0
+    assert action.applied == 2
+    assert first.param_groups
+    assert not torch.equal(trunk.weight, before)
 
 
 def test_frozen_parameters_train(act) -> None:

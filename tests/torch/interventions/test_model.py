@@ -77,6 +77,19 @@ def test_sigmoids_become_relu_but_for_the_output(act) -> None:
     assert torch.allclose(model(x), wanted)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_batch_normalisation_goes_by_each_sample_even_of_one(compiled: bool, act) -> None:
+    action = act("group_norm")
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
+    known(model)
+    run = torch.compile(model, backend="aot_eager") if compiled else model
+    x = torch.randn(3, 4)
+    wanted = functional.layer_norm(model[0](x), (8,))
+    assert torch.allclose(run(x), wanted, atol=1e-6)
+    assert torch.allclose(run(x[:1]), wanted[:1], atol=1e-6)
+    assert action.applied == 1
+
+
 def test_dropout_is_capped(act) -> None:
     action = act("dropout_0.1")
     x = torch.ones(10_000)

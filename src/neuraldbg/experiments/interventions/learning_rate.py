@@ -7,7 +7,8 @@ from neuraldbg.experiments.interventions import SETTING, intervention
 _UNLESS = "the script never takes an optimizer step"
 
 for _factor, _cause in ((0.1, "lr_too_high"), (0.01, "lr_too_high"),
-                        (10.0, "lr_too_low"), (100.0, "lr_too_low")):  # fmt: skip
+                        (10.0, "lr_too_low"), (100.0, "lr_too_low"),
+                        (1000.0, "lr_too_low"), (10000.0, "lr_too_low")):  # fmt: skip
     intervention(
         f"lr_x{_factor:g}",
         f"every learning rate multiplied by {_factor:g}",

@@ -27,11 +27,13 @@ class Context:
 
     Attributes:
         layers: Modules with weights, in order of execution.
+        called: All modules that ran, in order of execution.
         lr_first, lr_peak: The first and the highest rate of the first group.
         steps: Length of the recorded run.
     """
 
     layers: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
     lr_first: float | None = None
     lr_peak: float | None = None
     steps: int = 0

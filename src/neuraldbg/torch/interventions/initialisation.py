@@ -14,7 +14,7 @@ from neuraldbg.torch.interventions import Action, action
 SEED: Final = 20_240_229  # redrawing must not move the script's own random numbers
 
 
-def _apart(act: Callable[[nn.Module], None], model: nn.Module) -> None:
+def apart(act: Callable[[nn.Module], None], model: nn.Module) -> None:
     """Act with random numbers of our own."""
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(SEED)
@@ -33,7 +33,7 @@ class DefaultInit(Action):
 
     def model(self, model: nn.Module) -> None:
         """Draw."""
-        _apart(self._draw, model)
+        apart(self._draw, model)
 
     def _draw(self, model: nn.Module) -> None:
         for module in model.modules():
@@ -61,7 +61,7 @@ class UnitGain(Action):
 
     def model(self, model: nn.Module) -> None:
         """Rescale."""
-        _apart(self._rescale, model)
+        apart(self._rescale, model)
 
     def _rescale(self, model: nn.Module) -> None:
         for module in model.modules():

@@ -44,6 +44,8 @@ class _AtStep(Action):
 @action("lr_x0.01", factor=0.01)
 @action("lr_x10", factor=10.0)
 @action("lr_x100", factor=100.0)
+@action("lr_x1000", factor=1000.0)
+@action("lr_x10000", factor=10000.0)
 class Scale(_AtStep):
     """Multiplies every rate."""
 

@@ -13,7 +13,9 @@ from neuraldbg.torch.interventions import Action, Context, action, params_of
 from neuraldbg.torch.interventions.patching import Operations, replace
 from neuraldbg.torch.loss import leaves
 
-LOOK: Final = 8  # backward passes whose reach is followed
+LOOK: Final = 8  # first backward passes whose reach is followed, each
+EVERY: Final = 16  # then one of so many, since a script may train something else later
+RETIRED: Final = 64  # backward passes without a step; accumulation and critics take fewer
 
 
 @action("zero_grad")
@@ -56,37 +58,45 @@ class StepAfterBackward(Action):
 
 @action("optimize_all")
 class OptimizeAll(Action):
-    """Gives the first optimizer what the loss reaches and no optimizer holds."""
+    """Gives the optimizer what the loss reaches and no optimizer at work holds."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._held: set[int] = set()
+        self._worked: dict[int, tuple[weakref.ref[Optimizer], int]] = {}
         self._reached: dict[int, Tensor] = {}
-        self._looks = 0
+        self._passes = 0
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Know what is held."""
+        """Know who holds parameters."""
         super().optimizer_made(optimizer)
-        self._held |= {id(p) for p in params_of(optimizer)}
+        self._works(optimizer)
 
     def backward_begins(self, tensors: list[Tensor]) -> None:
         """See what the loss reaches."""
-        if self._looks >= LOOK:
+        self._passes += 1
+        if self._passes > LOOK and self._passes % EVERY:
             return
-        self._looks += 1
         for root in (t.grad_fn for t in tensors):
             found = leaves(root) if root is not None else []
             self._reached |= {id(p): p for p in found if p.is_leaf and p.requires_grad}
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """Adopt the orphans; they join an existing group, which schedulers count."""
-        self._held |= {id(p) for p in params_of(optimizer)}
-        for key, p in list(self._reached.items()):
-            if key not in self._held and isinstance(p, nn.Parameter):
+        self._works(optimizer)
+        held = self._held()
+        for key, p in self._reached.items():
+            if key not in held and isinstance(p, nn.Parameter):
                 optimizer.param_groups[0]["params"].append(p)
-                self._held.add(key)
                 self.applied += 1
         self._reached.clear()
+
+    def _works(self, optimizer: Optimizer) -> None:
+        self._worked[id(optimizer)] = weakref.ref(optimizer), self._passes
+
+    def _held(self) -> set[int]:
+        """What optimizers hold that are made or stepped of late; one that is kept may be idle."""
+        late = [ref() for ref, last in self._worked.values() if self._passes - last <= RETIRED]
+        return {id(p) for optimizer in late if optimizer is not None for p in params_of(optimizer)}
 
 
 @action("unfreeze")
