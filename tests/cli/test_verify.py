@@ -223,6 +223,7 @@ for step in range(400):
 """
 
 
+@pytest.mark.slow
 def test_a_model_that_is_too_narrow_is_widened(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PARITY)
     call([*RUN, "--quiet", "train.py"], tmp_path)

@@ -228,3 +228,14 @@ def test_functions_inside_a_compiled_graph_may_bend_the_rest() -> None:
 def test_a_pair_of_layers_without_activation_is_a_factorisation_where_others_have_one() -> None:
     draft = convolutions().module("act", "ReLU", before="conv2")
     assert "missing_nonlinearity" not in accused(draft)
+
+
+def test_the_gates_of_a_recurrent_layer_are_no_stack() -> None:
+    ops = ("NllLoss", "LogSoftmax", "Addmm", *("Sigmoid", "Sigmoid", "Tanh") * 4)
+    rms = {"fc1": 1e-5, "fc2": 1e-3, "fc3": 1e-1}
+    draft = classifier().stays(1.4).change_loss(ops=ops)
+    for name, value in rms.items():
+        draft.of_module(name, grad_rms=value)
+    assert "saturating_activation" in accused(draft)
+    draft.change_module("fc1", kind="GRU")
+    assert "saturating_activation" not in accused(draft)

@@ -250,3 +250,10 @@ def test_what_an_optimizer_moves_is_not_frozen() -> None:
     still = draft.of_param("fc1.*", update_norm=0.0)
     assert "frozen_params" in accused(still)
     assert "frozen_params" not in accused(draft.of_param("fc1.*", update_norm=0.01))
+
+
+def test_a_small_part_outside_the_optimizer_was_forgotten_and_a_large_one_maybe_left_out() -> None:
+    """A head alone is trained on purpose now and then."""
+    assert "params_not_optimized" in accused(not_held("fc3.*"))
+    small = confidence(not_held("fc3.*"), "params_not_optimized")
+    assert small > confidence(not_held("fc[12].*"), "params_not_optimized")

