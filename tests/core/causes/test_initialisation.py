@@ -259,3 +259,19 @@ def test_most_weights_with_equal_rows_at_the_start_are_a_fault_and_one_is_not() 
     assert "init_symmetric" not in accused(
         classifier().stays().change_param("fc3.weight", row_spread=0.0)
     )
+
+
+def test_a_matrix_for_each_capsule_is_judged_by_its_own_sides() -> None:
+    """48 x 10 matrices of 8 x 8: what enters a unit is 8 wide, and not 640."""
+
+    def capsules(rms: float) -> Draft:
+        draft = classifier().module("caps", "Capsules", before="fc3").stays()
+        weight = ParamFact(
+            "caps.weight", (48, 10, 8, 8), optimizer=0, reached=True, init_rms=rms, fan_in=640
+        )
+        draft.params.append(weight)
+        return draft
+
+    best = convict(capsules(0.01), "init_too_small", where="caps")
+    assert "caps.weight: 0.028" in texts(best)
+    assert "init_too_small" not in accused(capsules(0.35))

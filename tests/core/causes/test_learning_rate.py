@@ -230,3 +230,11 @@ def test_updates_by_hand_are_judged_by_their_size(
     best = convict(draft.of_param("*", update_ratio=ratio), cause, where=where)
     assert "takes by hand" in best.summary
     assert "nan" not in best.summary + best.repair
+
+
+def test_tiny_updates_at_a_usual_rate_are_small_gradients_doing() -> None:
+    """A loss that never falls at all has no pace, and acquits the rate no less."""
+    draft = classifier().stays().of_param("*.weight", update_ratio=3e-7)
+    usual = confidence(draft.change_optimizer("SGD", lr=0.2), "lr_too_low")
+    low = confidence(draft.change_optimizer("SGD", lr=1e-6), "lr_too_low")
+    assert usual < 0.5 < low

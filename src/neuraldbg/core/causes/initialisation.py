@@ -8,7 +8,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.events import EventType
 from neuraldbg.core.facts import ParamFact
-from neuraldbg.core.view import View
+from neuraldbg.core.view import WEIGHT_LAYERS, View
 
 # Root mean square of a weight times sqrt(fan-in): 0.58 for PyTorch's default, 1 for
 # Xavier, 1.41 for He. Only what is well outside speaks.
@@ -142,7 +142,8 @@ def _growth(view: View) -> float:
 )
 def _init_too_small(view: View) -> Finding | None:
     layers = [p for p in view.weights if view.record.module(p.module) is not None]
-    small = {p.name: gain(p) for p in layers if gain(p) < GAIN_LOW and p.init_rms}
+    gains = {p.name: _least_gain(view, p) for p in layers if p.init_rms}
+    small = {name: g for name, g in gains.items() if g < GAIN_LOW}
     if not small or len(small) < max(1, len(layers) // 3):
         return None
     name, worst = min(small.items(), key=lambda item: item[1])
@@ -162,6 +163,17 @@ def _init_too_small(view: View) -> Finding | None:
         0,
         f"{name} is initialised too small ({worst:.2g} of the sound scale).",
     )
+
+
+def _least_gain(view: View, param: ParamFact) -> float:
+    """The scale of a weight, for the layout in which it is largest where that is not known.
+
+    A matrix for each expert or capsule may stand with either side in front.
+    """
+    module = view.record.module(param.module)
+    if len(param.shape) < 3 or module is None or module.kind in WEIGHT_LAYERS or not param.init_rms:
+        return gain(param)
+    return param.init_rms * math.sqrt(max(param.shape[-2:]))
 
 
 @cause(

@@ -230,7 +230,7 @@ def _lr_too_low(view: View) -> Finding | None:
                 min(1.0 + math.log10(low / lr), 3.0),
             )
         )
-    elif pace <= EVEN_PACE and math.isfinite(lr):
+    elif not pace > EVEN_PACE and math.isfinite(lr):  # a loss that never falls has no pace
         found.append(evidence(f"lr {lr:.3g} itself is usual, so the gradients must be small", -2.5))
     summary = f"{_named(lr)} is too low: updates are {typical:.1g} of the weights."
     repair = f"Raise the learning rate{_from_to(lr, 10)}, and again if the loss still hardly falls."
