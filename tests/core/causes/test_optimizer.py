@@ -171,3 +171,10 @@ def test_a_weight_without_entries_has_no_scale() -> None:
 
 def test_a_large_eps_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(classifier().change_optimizer("Adam", lr=1e-3, eps=1.0)) == []
+
+
+def test_what_clipping_leaves_and_hardly_moves_the_weights_is_evidence() -> None:
+    draft = clipped(0.01).change_optimizer("SGD", lr=0.02).of_param("*.weight", update_ratio=1e-3)
+    before = confidence(draft, "excessive_clipping")
+    draft.of_param("*.weight", update_ratio=3e-5)
+    assert confidence(draft, "excessive_clipping") > before

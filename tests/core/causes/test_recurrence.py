@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.engine import diagnose
+from neuraldbg.core.facts import Kind
 
 from ..records import Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -69,3 +72,10 @@ def test_only_a_run_that_breaks_down_is_said_to_diverge() -> None:
     told = "".join(texts(h) for h in stuck if h.cause == "exploding_recurrence")
     assert "applied 64 times" in told
     assert "the run diverges" not in told
+
+
+def test_calls_of_accumulated_batches_are_no_recurrence() -> None:
+    draft = classifier().diverges().change_module("fc2", calls=8)
+    assert "exploding_recurrence" in accused(draft)
+    draft.put(Kind.RUN, "", m.R_BACKWARDS, np.full(draft.steps, 8.0))
+    assert "exploding_recurrence" not in accused(draft)

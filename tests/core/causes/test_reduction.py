@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from neuraldbg.core.facts import LossPart
+from neuraldbg.core import metrics as m
+from neuraldbg.core.facts import Kind, LossPart
 
 from ..records import BATCH, Draft, classifier, regression
 from .blame import accused, blamed, confidence, convict, texts
@@ -119,3 +121,26 @@ def test_a_mean_that_is_divided_again_is_too_small() -> None:
     assert "scaled by 0.000977" in texts(best)
     adaptive = draft.change_optimizer("Adam", lr=1e-3)
     assert "loss_reduction_scale" not in accused(adaptive)
+
+
+def accumulated(passes: int, factor: float = 1.0) -> Draft:
+    """Several backward passes in each step of a run that learns nothing."""
+    part = LossPart("cross_entropy", "mean", factor, 32)
+    draft = classifier().stays().change_loss(parts=(part,))
+    draft.of_param("*.weight", update_ratio=0.3)
+    draft.put(Kind.RUN, "", m.R_BACKWARDS, np.full(draft.steps, float(passes)))
+    return draft.change_optimizer("SGD", lr=0.3)
+
+
+def test_batches_that_are_added_up_undivided_scale_the_step() -> None:
+    best = convict(accumulated(16), "loss_reduction_scale")
+    assert "the gradients of 16 batches are added up in a step" in texts(best)
+
+
+@pytest.mark.parametrize(("passes", "factor"), [(1, 1.0), (2, 1.0), (16, 1 / 16)])
+def test_few_or_divided_batches_do_not(passes: int, factor: float) -> None:
+    assert "loss_reduction_scale" not in accused(accumulated(passes, factor))
+
+
+def test_batches_of_closures_are_no_accumulation() -> None:
+    assert "loss_reduction_scale" not in accused(accumulated(16).change_optimizer("LBFGS", lr=1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -90,6 +91,10 @@ def _excessive_momentum(view: View) -> Finding | None:
     return Finding(tuple(found), (), 0, f"Momentum {momentum:g} overshoots.")
 
 
+# Updates that are this share of the weights: a tenth of the usual 1e-3.
+CRAWL: Final = 1e-4
+
+
 @cause(
     "excessive_clipping",
     "Clipping scales every gradient down by orders of magnitude.",
@@ -125,6 +130,8 @@ def _excessive_clipping(view: View) -> Finding | None:
         found.append(
             evidence("the optimizer rescales gradients, so constant clipping changes little", -3.0)
         )
+    elif view.ratios and (pace := float(np.median(list(view.ratios.values())))) < CRAWL:
+        found.append(evidence(f"what is left moves the weights by {pace:.2g} in a step", 1.5))
     return Finding(
         tuple(found),
         (),

@@ -28,7 +28,9 @@ from neuraldbg.core.view import View
     yields_to="nonfinite_input unnormalized_input missing_zero_grad init_too_large",
 )
 def _exploding_recurrence(view: View) -> Finding | None:
-    repeated = [x for x in view.layers if x.calls >= 5 or x.kind in ("LSTM", "GRU", "RNN")]
+    passes = view.record.series(Kind.RUN, "", m.R_BACKWARDS).median()
+    passes = passes if passes > 1 else 1.0  # also where nothing was counted
+    repeated = [x for x in view.layers if x.calls >= 5 * passes or x.kind in ("LSTM", "GRU", "RNN")]
     if not repeated or view.trouble.level == 0:
         return None
     clipped = len(view.record.series(Kind.OPTIMIZER, "0", m.O_CLIP_LIMIT)) > 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.output import last_module
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import LossFact, LossPart
+from neuraldbg.core.facts import Kind, LossFact, LossPart
 from neuraldbg.core.view import View
 
 
@@ -66,12 +67,14 @@ def _loss_reduction_scale(view: View) -> Finding | None:
     fact = view.loss
     if fact is None:
         return None
-    found = _summed(view, fact) + _mixed(fact) + _divided(view, fact)
+    found = _summed(view, fact) + _mixed(fact) + _divided(view, fact) + _accumulated(view, fact)
     if not found:
         return None
     return Finding(tuple(found), (), 0, found[0].text[0].upper() + found[0].text[1:] + ".")
 
 
+# Batches whose undivided gradients make a step several times what each of them would.
+MANY_PASSES = 4.0
 # A part that counts this many times a mean over the same entries drowns the others.
 DROWNS = 20.0
 
@@ -94,6 +97,27 @@ def _summed(view: View, fact: LossFact) -> list[Evidence]:
     if view.adaptive:
         weight -= 2.0
     return [evidence(f"the loss is a sum over {fact.batch} samples", weight), view.fails(2.5, 5.0)]
+
+
+def _accumulated(view: View, fact: LossFact) -> list[Evidence]:
+    """Gradients of several batches are added up, and none of their means is divided."""
+    passes = view.record.series(Kind.RUN, "", m.R_BACKWARDS).median()
+    factor = fact.parts[0].factor if len(fact.parts) == 1 else None
+    closures = any(o.kind == "LBFGS" for o in view.facts.optimizers)
+    if (
+        not passes >= MANY_PASSES
+        or factor is None
+        or abs(factor) * passes < MANY_PASSES
+        or closures
+    ):
+        return []
+    if len(view.facts.losses) > 1 or fact.parts[0].reduction != "mean":
+        return []
+    weight = 1.0 + 1.2 * math.log10(abs(factor) * passes / MANY_PASSES)
+    if view.adaptive:
+        weight -= 2.0
+    text = f"the gradients of {passes:.0f} batches are added up in a step, each of a mean loss"
+    return [evidence(text, weight), view.fails(2.5, 5.0)]
 
 
 def _divided(view: View, fact: LossFact) -> list[Evidence]:
