@@ -257,6 +257,13 @@ def zero_targets(spread: float, loss: float) -> Draft:
     return draft.put(Kind.LOSS, "prediction", "prediction_sample_std", spread)
 
 
+def test_the_last_looks_may_lie_far_before_the_end() -> None:
+    """A busy machine is looked at early only: outputs of then against the loss of then."""
+    draft = zero_targets(spread=0.8, loss=1e-3)
+    draft.put(Kind.LOSS, "prediction", "prediction_sample_std", [0.8] * 5)
+    convict(draft.loses(np.geomspace(1.0, 1e-3, draft.steps)), "degenerate_targets")
+
+
 def test_a_residual_compared_with_zeros_has_no_degenerate_targets() -> None:
     assert accused(zero_targets(spread=0.8, loss=1e-3)) == []
 

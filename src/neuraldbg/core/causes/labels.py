@@ -21,6 +21,7 @@ FAINT = 0.05
 STUCK = 0.6
 # A squared error is at least the variance, a Huber loss half of it; twice that for good measure.
 APART = 4.0
+LATEST = 5  # looks
 
 
 @cause(
@@ -183,11 +184,13 @@ def _tells_apart(view: View) -> bool:
     """
     if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1"):
         return False
-    spread = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite().values
-    if not len(spread):
+    spread = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite()
+    # The losses of the same steps: the last looks may lie far before the end.
+    loss = view.path.series.on(spread.steps[-LATEST:])
+    if not len(loss) or not np.isfinite(loss).all():
         return False
-    last = float(np.median(spread[-5:]))
-    return last > APART * view.path.last and last * last > APART * view.path.last
+    last, error = float(np.median(spread.values[-LATEST:])), float(np.median(loss))
+    return last > APART * error and last * last > APART * error
 
 
 @cause(
