@@ -32,9 +32,11 @@ def mark_cacheable(on: bool) -> None:  # noqa: FBT001 - a switch
     restore effects from their caches: there nothing is marked.
     """
     global _marked
+    if on == _marked or not is_tested():
+        return
     config = sys.modules.get("torch._inductor.config")
     functions: dict[str, str] | None = getattr(config, SETTING, None)
-    if functions is None or on == _marked or not is_tested():
+    if functions is None:
         return
     if on and OPERATOR not in functions:
         setattr(config, SETTING, {**functions, OPERATOR: str(torch.__version__)})

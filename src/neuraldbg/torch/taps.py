@@ -61,11 +61,13 @@ _register_effectful_op("neuraldbg::look", EffectType.ORDERED)
 
 
 class Slot:
-    """A numbered place that tensors are sent to.
+    """A numbered place that tensors are sent to, until `close_slot` forgets it.
 
     Args:
         sink: Receives each tensor; must not raise.
     """
+
+    __slots__ = ("number", "tensor")
 
     def __init__(self, sink: Sink) -> None:
         self.number = next(_numbers)
@@ -73,10 +75,11 @@ class Slot:
         self.tensor = torch.tensor(self.number, device="cpu")
         SINKS[self.number] = sink
 
-    def close(self) -> None:
-        """Forget the sink; tensors that still arrive are dropped."""
-        SINKS.pop(self.number, None)
-        IN_GRAPH.discard(self.number)
+
+def close_slot(number: int) -> None:
+    """Forget the sink of a slot; tensors that still arrive are dropped. Safe to call twice."""
+    SINKS.pop(number, None)
+    IN_GRAPH.discard(number)
 
 
 def look(value: Tensor, slot: Tensor) -> None:
