@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
+import os
 import resource
 import subprocess
 import sys
@@ -62,18 +64,32 @@ def sgd(model: Any) -> Any:
 
 
 def measure_compile(backend: str) -> None:
-    """Time to the end of the second step: both graphs of a watched model are then there."""
-    for on in (False, True, False, True):
-        torch._dynamo.reset()
-        model = chain(24, 32)
-        optimizer = sgd(model)
-        with watched(model, optimizer, 0.0 if on else 1.0, on=on):
-            call = torch.compile(model, backend=backend)
-            start = time.perf_counter()
-            for _ in range(40):
-                step(call, optimizer, torch.ones(8, 32))
-            spent = time.perf_counter() - start
-        print(f"compile {backend} {'watched' if on else 'alone':<8} {spent:6.2f} s")
+    """Seconds of the first steps, with empty caches of compiled graphs, then with filled ones."""
+    for name, how in itertools.product(("mlp", "gpt"), ("alone", "watched")):
+        words = [sys.executable, __file__, f"first-{name}-{how}", "--backend", backend]
+        with tempfile.TemporaryDirectory() as cache:
+            told = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+            for state in ("empty", "filled"):
+                spent = float(
+                    subprocess.run(words, check=True, capture_output=True, env=told).stdout
+                )
+                print(f"compile {name} {backend} {how:<8} caches {state:<7} {spent:6.2f} s")
+
+
+def measure_first(name: str, backend: str) -> None:
+    """One of the processes of `measure_compile`: both graphs of a watched model are compiled."""
+    from workloads import build
+
+    which, how = name.split("-")
+    work = build(which, backend)
+    with watched(work.model, work.optimizer, 0.0, on=how == "watched") as dbg:
+        if dbg is not None:
+            schedule = dbg._watch.schedule
+            schedule.next_step = lambda: schedule.looks < 2
+        start = time.perf_counter()
+        for _ in range(4):
+            work.step()
+        print(time.perf_counter() - start)
 
 
 def measure_memory(backend: str) -> None:
@@ -95,20 +111,35 @@ def measure_peak(name: str, backend: str) -> None:
     print(f"peak memory {backend} {name:<8} {peak:7.1f} MiB")
 
 
+def held(size: int) -> tuple[float, float]:
+    """KiB of Python objects and arrays for each module: once attached, and after three looks."""
+    model = chain(size)
+    optimizer = sgd(model)
+    step(model, optimizer, torch.ones(4, 8))
+    found = []
+    gc.collect()
+    tracemalloc.start()
+    with watched(model, optimizer, float("inf")):
+        for looks in (0, 3):
+            for _ in range(looks):
+                step(model, optimizer, torch.ones(4, 8))
+            gc.collect()
+            found.append(tracemalloc.get_traced_memory()[0] / size / 1024)
+    tracemalloc.stop()
+    return found[0], found[1]
+
+
 def measure_modules(backend: str) -> None:
     """Cost of attaching, of a look and of closing, and memory, against the number of modules."""
     for size in (SIZES[0], *SIZES):  # the first one pays for imports
+        attached_kib, looked_kib = held(size)
         model = chain(size)
         optimizer = sgd(model)
         batch = torch.ones(4, 8)
         step(model, optimizer, batch)
-        gc.collect()
-        tracemalloc.start()
         start = time.perf_counter()
         with watched(model, optimizer, float("inf")) as dbg:
             attached = time.perf_counter() - start
-            held = tracemalloc.get_traced_memory()[0]
-            tracemalloc.stop()
             times = []
             for _ in range(3):
                 began = time.perf_counter()
@@ -122,8 +153,8 @@ def measure_modules(backend: str) -> None:
         alone = time.perf_counter() - began
         look = (min(times[1:]) - alone) / size
         print(
-            f"{size:>6} modules: {held / size / 1024:5.2f} KiB and {look * 1e6:6.1f} us a look for "
-            f"each; attach {attached:6.3f} s, close {closed:6.3f} s"
+            f"{size:>6} modules: {attached_kib:5.2f} KiB each, {looked_kib:5.2f} after looks, and "
+            f"{look * 1e6:6.1f} us a look; attach {attached:6.3f} s, close {closed:6.3f} s"
         )
 
 
@@ -196,6 +227,8 @@ def main() -> None:
     for what in options.what or MEASURES:
         if what.startswith("peak-"):
             measure_peak(what.removeprefix("peak-"), options.backend)
+        elif what.startswith("first-"):
+            measure_first(what.removeprefix("first-"), options.backend)
         elif options.what == [what]:
             MEASURES[what](options.backend)
         else:

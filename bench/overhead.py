@@ -1,18 +1,25 @@
 """What watching costs: step times of several ways of watching, side by side.
 
-    python bench/overhead.py [--model gpt] [--backend inductor] [--variants none default ...]
-                             [--rounds 30] [--steps 10] [--warm-up 60] [--json FILE]
+    python bench/overhead.py [--model gpt mlp ...] [--backend inductor eager]
+                             [--variants none default ...] [--rounds 30] [--steps 10]
+                             [--warm-up 60] [--threads 1] [--json FILE]
 
 Each variant lives in its own process; the processes take turns of a few steps, so that all
 see the same state of the machine, and only one computes at a time. Reported is the ratio of
 a variant's median step time to the unwatched one's in the same round: the median over the
-rounds, and the range that holds the middle half of them.
+rounds, and the range that holds the middle half of them; then the ratio of all steps together,
+the time of the first step (which compiles), the highest resident memory of the process, and
+how long the end of watching took.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
+import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,7 +27,7 @@ import time
 from pathlib import Path
 
 
-def worker(model: str, backend: str, variant: str) -> None:
+def worker(model: str, backend: str, variant: str, threads: int) -> None:
     """Serve turns: read a number of steps from standard input, answer with their times."""
     import logging
     import warnings
@@ -31,7 +38,7 @@ def worker(model: str, backend: str, variant: str) -> None:
 
     warnings.simplefilter("ignore")
     torch._logging.set_logs(dynamo=logging.CRITICAL)
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
     work = build(model, backend)
     with VARIANTS[variant](work):
         started = time.perf_counter()
@@ -44,6 +51,9 @@ def worker(model: str, backend: str, variant: str) -> None:
                 work.step()
                 times.append(time.perf_counter() - start)
             _answer({"times": times})
+        started = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    _answer({"close": time.perf_counter() - started, "peak": peak})
 
 
 def _answer(value: object) -> None:
@@ -54,19 +64,10 @@ def _answer(value: object) -> None:
 class Turn:
     """A worker process that computes only when it is asked to."""
 
-    def __init__(self, model: str, backend: str, variant: str) -> None:
-        command = [
-            sys.executable,
-            __file__,
-            "--worker",
-            variant,
-            "--model",
-            model,
-            "--backend",
-            backend,
-        ]
+    def __init__(self, model: str, backend: str, variant: str, threads: int) -> None:
+        words = ["--worker", variant, "--model", model, "--backend", backend]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, __file__, *words, "--threads", str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,45 +89,60 @@ class Turn:
         self._requests.flush()
         return self._read()["times"]
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self) -> dict:
+        """End the process; seconds that closing took, and its highest memory in MiB."""
         self._requests.close()
+        told = self._read()
         self._process.wait(60)
+        return told
 
 
-def measure(
-    model: str, backend: str, variants: list[str], rounds: int, steps: int, warm_up: int
-) -> dict:
+def measure(model: str, backend: str, o: argparse.Namespace) -> dict:
     """Ratios of step times against the variant `none`."""
     turns = {}
-    for name in ["none", *(v for v in variants if v != "none")]:
-        turns[name] = Turn(model, backend, name)
-        turns[name].steps(warm_up)
+    for name in ["none", *(v for v in o.variants if v != "none")]:
+        turns[name] = Turn(model, backend, name, o.threads)
+        turns[name].steps(o.warm_up)
     all_times = {name: [] for name in turns}
     ratios = {name: [] for name in turns}
-    for _ in range(rounds):
-        times = {name: turn.steps(steps) for name, turn in turns.items()}
+    for _ in range(o.rounds):
+        times = {name: turn.steps(o.steps) for name, turn in turns.items()}
         base = statistics.median(times["none"])
         for name, values in times.items():
             all_times[name] += values
             ratios[name].append(statistics.median(values) / base)
-    for turn in turns.values():
-        turn.close()
     return {
-        name: _summary(ratios[name], all_times[name], all_times["none"], turns[name].first)
-        for name in turns
+        name: _summary(ratios[name], all_times[name], all_times["none"])
+        | {"first_step_s": round(turn.first, 1)}
+        | {key: round(value, 3) for key, value in turn.close().items()}
+        for name, turn in turns.items()
     }
 
 
-def _summary(ratios: list[float], times: list[float], base: list[float], first: float) -> dict:
+def _summary(ratios: list[float], times: list[float], base: list[float]) -> dict:
     quarters = statistics.quantiles(ratios, n=4)
     return {
         "median_ratio": round(statistics.median(ratios), 3),
         "middle_half": [round(quarters[0], 3), round(quarters[2], 3)],
         "total_ratio": round(sum(times) / sum(base), 3),
         "median_ms": round(1000 * statistics.median(times), 3),
-        "first_step_s": round(first, 1),
     }
+
+
+def _print(model: str, backend: str, found: dict) -> None:
+    titles = ("median", "middle half", "total", "ms", "first step", "peak", "close")
+    print(
+        f"{model + ', ' + backend:16}",
+        "{:>8} {:>16} {:>8} {:>9} {:>11} {:>9} {:>7}".format(*titles),
+    )
+    for name, row in found.items():
+        low, high = row["middle_half"]
+        print(
+            f"{name:16} {row['median_ratio']:7.3f}x {low:7.3f}-{high:7.3f}x "
+            f"{row['total_ratio']:7.3f}x {row['median_ms']:9.2f} {row['first_step_s']:9.1f} s "
+            f"{row['peak']:5.0f} MiB {row['close']:5.2f} s",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -134,32 +150,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="gpt", choices=("mlp", "cnn", "gpt", "lstm"))
-    parser.add_argument("--backend", default="inductor")
+    parser.add_argument(
+        "--model", nargs="+", default=["gpt"], choices=("mlp", "cnn", "gpt", "lstm")
+    )
+    parser.add_argument("--backend", nargs="+", default=["inductor"])
     parser.add_argument("--variants", nargs="+", default=["none", "default", "dense", "naive"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.worker:
-        worker(o.model, o.backend, o.worker)
+        worker(o.model[0], o.backend[0], o.worker, o.threads)
         return
-    found = measure(o.model, o.backend, o.variants, o.rounds, o.steps, o.warm_up)
-    print(f"{o.model}, {o.backend}: {o.rounds} rounds of {o.steps} steps")
-    titles = ("variant", "median", "middle half", "total", "ms", "first step")
-    print("{:12} {:>8} {:>16} {:>8} {:>9} {:>11}".format(*titles))
-    for name, row in found.items():
-        low, high = row["middle_half"]
-        print(
-            f"{name:12} {row['median_ratio']:7.3f}x {low:7.3f}-{high:7.3f}x "
-            f"{row['total_ratio']:7.3f}x {row['median_ms']:9.2f} {row['first_step_s']:9.1f} s"
-        )
+    machine = {
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": o.threads,
+        "python": sys.version,
+    }
+    results = []
+    for model, backend in itertools.product(o.model, o.backend):
+        found = measure(model, backend, o)
+        _print(model, backend, found)
+        results.append({"model": model, "backend": backend, "variants": found})
     if o.json:
-        o.json.write_text(
-            json.dumps({"model": o.model, "backend": o.backend, "variants": found}, indent=1)
-        )
+        o.json.write_text(json.dumps({**machine, "results": results}, indent=1))
 
 
 if __name__ == "__main__":

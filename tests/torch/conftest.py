@@ -17,7 +17,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
 from neuraldbg.store.reader import load_record
-from neuraldbg.torch import boundaries, loop, taps
+from neuraldbg.torch import boundaries, caching, loop, taps
 from neuraldbg.torch.monitor import NeuralDbg
 
 Watch = Callable[..., NeuralDbg]
@@ -45,6 +45,7 @@ def global_state() -> dict[str, Any]:
         "listeners": list(boundaries.LISTENERS),
         "watches": list(loop.WATCHES),
         "switch": taps.SWITCH.on,
+        "marked": caching._marked,
     }
 
 

@@ -54,7 +54,7 @@ def run(watch: Callable[..., Any]) -> tuple[list[float], list[Tensor]]:
 
 
 PIECES: dict[str, tuple[object, str]] = {
-    "taps": (hooks._Recorder, "__call__"),
+    "taps": (hooks._Recorder, "record"),
     "bank": (bank.HostBank, "add"),
     "drain": (bank.Ledger, "drain"),
     "batch": (seen.LossSide, "batch"),
@@ -179,7 +179,7 @@ def test_interrupts_go_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail() -> None:
         with NeuralDbg(model):
-            monkeypatch.setattr(hooks._Recorder, "__call__", interrupt)
+            monkeypatch.setattr(hooks._Recorder, "record", interrupt)
             model(torch.ones(2, 4))
 
     with pytest.raises(KeyboardInterrupt):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +74,22 @@ def test_flat_regions_and_inputs() -> None:
     found = list(boundaries(model))
     assert [b.flat for b in found] == [None, "sigmoid", "tanh", None, None]
     assert [b.reads_input for b in found] == [True, False, False, False, True]
+
+
+def test_a_module_costs_at_most_two_kib_once_attached() -> None:
+    def held(modules: int) -> int:
+        model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(modules)))
+        gc.collect()
+        tracemalloc.start()
+        hooks = Hooks(model, Faults(strict=True), lambda *_: None, lambda _: None)
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        hooks.close()
+        return size
+
+    held(1)  # pays for imports
+    assert held(400) - held(200) <= 200 * 2048
 
 
 def test_closing_removes_every_hook() -> None:

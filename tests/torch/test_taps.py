@@ -22,6 +22,7 @@ from neuraldbg.torch.taps import (
     PredictionTap,
     Slot,
     Tap,
+    close_slot,
     first_tensor,
     flatten,
     look,
@@ -95,7 +96,7 @@ def catch() -> Iterator[Any]:
 
     yield make
     for each in made:
-        each.slot.close()
+        close_slot(each.slot.number)
 
 
 @pytest.fixture
@@ -214,8 +215,8 @@ def test_a_closed_slot_drops_what_still_arrives(fresh_dynamo: Any) -> None:
     send(B)
     assert [x.tolist() for x in caught] == [A.tolist(), B.tolist()]
     assert slot.number in IN_GRAPH
-    slot.close()
-    slot.close()
+    close_slot(slot.number)
+    close_slot(slot.number)
     look(A, slot.tensor)
     send(A)
     assert len(caught) == 2
@@ -226,7 +227,7 @@ def test_a_closed_slot_drops_what_still_arrives(fresh_dynamo: Any) -> None:
 def test_slots_live_on_the_host() -> None:
     with torch.device("meta"):
         slot = Slot(lambda _: None)
-    slot.close()
+    close_slot(slot.number)
     assert (slot.tensor.device.type, int(slot.tensor)) == ("cpu", slot.number)
 
 
@@ -248,7 +249,7 @@ def test_copies_are_inert_and_pickles_need_nothing_of_ours(make: Any) -> None:
         PredictionTap: (slot.tensor,),
     }[make]
     tap = make(*arguments)
-    slot.close()
+    close_slot(slot.number)
     copied = copy.deepcopy(tap)
     assert type(copied) is Tap
     assert copied(nn.Identity(), (), {}) is None

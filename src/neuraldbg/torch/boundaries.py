@@ -213,7 +213,8 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 def _evaluated(original: Callable[..., Any]) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         result = original(*args, **kwargs)
-        tell("evaluated", result, when=_is_evaluation)
+        if not getattr(result, "requires_grad", False):
+            tell("evaluated", result, when=_is_evaluation)
         return result
 
     return loss

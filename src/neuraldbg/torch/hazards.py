@@ -13,6 +13,7 @@ NODES: Final = 256  # autograd nodes looked at from the loss inwards
 ROOTS: Final = ("Sqrt", "LinalgVectorNorm")
 GROWING: Final = ("Rsqrt", "Exp", "Reciprocal")
 LOGARITHMS: Final = ("Log", "Log2", "Log10")
+KNOWN: Final = frozenset((*ROOTS, *GROWING, *LOGARITHMS, "Div", "Pow"))
 
 
 def hazards(loss: Tensor) -> list[tuple[str, str]]:
@@ -26,14 +27,14 @@ def hazards(loss: Tensor) -> list[tuple[str, str]]:
         return []
     found = []
     for node in walk(loss.grad_fn, NODES):
-        trouble = _trouble(node)
+        name = label(node)
+        trouble = _trouble(node, name) if name in KNOWN else None
         if trouble is not None:
-            found.append((label(node), trouble))
+            found.append((name, trouble))
     return found
 
 
-def _trouble(node: Node) -> str | None:
-    name = label(node)
+def _trouble(node: Node, name: str) -> str | None:
     if name in ROOTS or name in GROWING:
         return _bad_result(name, saved(node, "result"))
     if name == "Div":

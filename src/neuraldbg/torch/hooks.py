@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from neuraldbg.torch.data import is_readable
 from neuraldbg.torch.evaluation import Repetition
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.measure import measure
-from neuraldbg.torch.taps import IN_GRAPH, InputTap, ModuleTap, PredictionTap, Slot
+from neuraldbg.torch.taps import IN_GRAPH, InputTap, ModuleTap, PredictionTap, Slot, close_slot
 
 # Containers whose output is their last child's own output, and those that are never
 # called: watching them adds nothing.
@@ -127,7 +128,7 @@ class Hooks:
         self.again = Repetition()
         self.rows: dict[str, Rows] = {}
         self.taps: dict[str, ModuleTap] = {}
-        self._slots: list[Slot] = []
+        self._slots: list[int] = []  # their numbers
         self._handles: list[Any] = []
         found = list(boundaries(model))
         self.ledger = Ledger(3 * len(found))
@@ -148,10 +149,10 @@ class Hooks:
         source = row + 2 if b.reads_input else None
         self.rows[b.name] = Rows(row, row + 1, source)
         tap = ModuleTap(
-            self._slot(self._recorder(row, b.axis, b.flat)),
+            self._slot(_Recorder(self, row, b.axis, b.flat)),
             # A gradient that is not finite shows in the exact norms of the parameters as well.
-            self._slot(self._recorder(row + 1, None, None, scan=False)),
-            None if source is None else self._slot(self._recorder(source, b.axis, "bounded")),
+            self._slot(_Recorder(self, row + 1, None, None, scan=False)),
+            None if source is None else self._slot(_Recorder(self, source, b.axis, "bounded")),
         )
         tap.fault = self._fault
         self.taps[b.name] = tap
@@ -188,63 +189,64 @@ class Hooks:
 
     def _slot(self, sink: Callable[[Tensor], None]) -> Tensor:
         slot = Slot(sink)
-        self._slots.append(slot)
+        self._slots.append(slot.number)
         return slot.tensor
 
-    def _recorder(
-        self, row: int, axis: int | None, flat: str | None, *, scan: bool = True
-    ) -> Callable[[Tensor], None]:
-        return self._timed("module statistics", _Recorder(self.ledger, row, axis, flat, scan=scan))
-
     def _timed(self, what: str, sink: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
-        """A sink whose time is counted and whose errors become gaps."""
+        return functools.partial(self.receive, what, sink)
 
-        def timed(value: Tensor) -> None:
-            start = time.perf_counter()
-            try:
-                sink(value)
-            except Exception as error:  # ours never reach the training
-                self.faults.fault(what, error)
-            self.seconds += time.perf_counter() - start
-
-        return timed
+    def receive(self, what: str, sink: Callable[[Tensor], None], value: Tensor) -> None:
+        """Pass a tensor to a sink; its time is counted and its errors become gaps."""
+        start = time.perf_counter()
+        try:
+            sink(value)
+        except Exception as error:  # ours never reach the training
+            self.faults.fault(what, error)
+        self.seconds += time.perf_counter() - start
 
     def in_graph(self) -> bool:
         """Whether any tap was met inside compiled code."""
-        return not IN_GRAPH.isdisjoint(slot.number for slot in self._slots)
+        return not IN_GRAPH.isdisjoint(self._slots)
 
     def close(self) -> None:
         """Remove every hook and forget every slot; safe to call twice."""
         for handle in self._handles:
             handle.remove()
-        for slot in self._slots:
-            slot.close()
+        for number in self._slots:
+            close_slot(number)
         self._handles.clear()
         self._slots.clear()
 
 
 class _Recorder:
-    """Measures a tensor into one row of a ledger."""
+    """Measures a tensor into one row of a ledger; there are up to three for each module."""
+
+    __slots__ = ("axis", "flat", "hooks", "row", "scan")
 
     def __init__(
-        self, ledger: Ledger, row: int, axis: int | None, flat: str | None, *, scan: bool
+        self, hooks: Hooks, row: int, axis: int | None, flat: str | None, *, scan: bool = True
     ) -> None:
-        self.ledger = ledger
+        self.hooks = hooks
         self.row = row
         self.axis = axis
         self.flat = flat
         self.scan = scan
 
     def __call__(self, value: Tensor) -> None:
-        """Record one call, unless it is the recomputation of one already recorded."""
-        if self.row % 3 != 1 and recomputes(seen=self.ledger.calls[self.row] > 0):
+        """Measure a tensor; its time is counted and errors become gaps."""
+        self.hooks.receive("module statistics", self.record, value)
+
+    def record(self, value: Tensor) -> None:
+        """Measure a tensor, unless it is a recomputation of one already recorded."""
+        ledger = self.hooks.ledger
+        if self.row % 3 != 1 and recomputes(seen=ledger.calls[self.row] > 0):
             return
         if not value.is_floating_point() or not is_readable(value):
-            self.ledger.met(self.row)
-            self.ledger.blind.add(self.row)
+            ledger.met(self.row)
+            ledger.blind.add(self.row)
         else:
             numbers = measure(value, self.axis, self.flat, scan=self.scan)
-            self.ledger.add(self.row, value.device, *numbers)
+            ledger.add(self.row, value.device, *numbers)
 
 
 def in_backward() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 import weakref
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind, Overhead, RunFact, Scalar
 from neuraldbg.torch import boundaries, facts, versions
+from neuraldbg.torch.caching import mark_cacheable
 from neuraldbg.torch.compile import backend_of
 from neuraldbg.torch.concern import Concern
 from neuraldbg.torch.evaluation import EvaluationSide
@@ -188,6 +190,8 @@ class Watch(Hearing):
             self._boundary()
 
     def _compiling(self, target: object, backend: str | None) -> None:
+        importlib.import_module("torch._dynamo")  # so that there are settings to set
+        _set_switch()
         if self.models.compiling(target):
             self.run = replace(self.run, backend=backend or self.run.backend)
 
@@ -360,3 +364,4 @@ class Watch(Hearing):
 
 def _set_switch() -> None:
     SWITCH.on = any(watch.due for watch in WATCHES)
+    mark_cacheable(SWITCH.on)

@@ -25,7 +25,7 @@ class Stream:
     def __init__(self, writer: RunWriter, name: str) -> None:
         self.writer = writer
         self.name = name
-        self._index: dict[Channel, int] = {}
+        self._index: dict[Channel, int] = {}  # of channels that are set one by one
         self._values = np.zeros(0)
         self._present = np.zeros(0, np.bool_)
         self._begun = False
@@ -33,7 +33,6 @@ class Stream:
     def positions(self, channels: Sequence[Channel]) -> NDArray[np.int64]:
         """Register channels and return where their values go."""
         places = self.writer.channels(self.name, list(channels))
-        self._index.update(zip(channels, places, strict=True))
         room = max(places, default=-1) + 1 - len(self._values)
         if room > 0:
             self._values = np.append(self._values, np.zeros(room))
@@ -44,7 +43,7 @@ class Stream:
         """Set one channel of the frame in the making."""
         place = self._index.get(channel)
         if place is None:
-            place = int(self.positions([channel])[0])
+            place = self._index[channel] = int(self.positions([channel])[0])
         self._values[place] = value
         self._present[place] = self._begun = True
 

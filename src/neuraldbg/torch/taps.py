@@ -61,11 +61,13 @@ _register_effectful_op("neuraldbg::look", EffectType.ORDERED)
 
 
 class Slot:
-    """A numbered place that tensors are sent to.
+    """A numbered place that tensors are sent to, until `close_slot` forgets it.
 
     Args:
         sink: Receives each tensor; must not raise.
     """
+
+    __slots__ = ("number", "tensor")
 
     def __init__(self, sink: Sink) -> None:
         self.number = next(_numbers)
@@ -73,10 +75,11 @@ class Slot:
         self.tensor = torch.tensor(self.number, device="cpu")
         SINKS[self.number] = sink
 
-    def close(self) -> None:
-        """Forget the sink; tensors that still arrive are dropped."""
-        SINKS.pop(self.number, None)
-        IN_GRAPH.discard(self.number)
+
+def close_slot(number: int) -> None:
+    """Forget the sink of a slot; tensors that still arrive are dropped. Safe to call twice."""
+    SINKS.pop(number, None)
+    IN_GRAPH.discard(number)
 
 
 def look(value: Tensor, slot: Tensor) -> None:
@@ -142,6 +145,9 @@ class Tap:
 
     def __call__(self, *args: Any) -> None:  # noqa: ANN401 - hook signatures vary
         """Look, and let no error of ours out. What is traced into a graph stays as it is."""
+        # First and cheapest: the way of every call in a step that is not looked at.
+        if not SWITCH.on and torch.is_grad_enabled():
+            return
         if torch.compiler.is_compiling():
             self.at(*args)
             return
@@ -152,7 +158,7 @@ class Tap:
                 self.fault(error)
 
     def at(self, *args: Any) -> None:  # noqa: ANN401 - hook signatures vary
-        """Look at a boundary; a copy does nothing."""
+        """Look at a boundary, in a due step or without gradient; a copy does nothing."""
 
 
 class ModuleTap(Tap):
@@ -178,7 +184,7 @@ class ModuleTap(Tap):
             if not torch.compiler.is_compiling() and module.training:
                 self.unseen += 1
             return
-        if not SWITCH.on or not is_training_code():
+        if not is_training_code():
             return
         if self.source is not None:
             given = first_tensor(args)
@@ -229,7 +235,7 @@ class InputTap(Tap):
         if not torch.is_grad_enabled():
             mark = self.train if module.training else self.evaluation
             look(mark, mark)
-        elif SWITCH.on:
+        else:
             for given, slot in zip(flatten((args, kwargs), 3), self.inputs, strict=False):
                 if given.numel() > 0:
                     look(given, slot)
@@ -247,7 +253,7 @@ class PredictionTap(Tap):
 
     def at(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401
         """Look at the prediction on due steps of training."""
-        if SWITCH.on and torch.is_grad_enabled() and is_training_code():
+        if torch.is_grad_enabled() and is_training_code():
             value = first_tensor(output)
             if value is not None and value.numel() > 0:
                 look(value, self.slot)

@@ -17,15 +17,20 @@ TESTED: Final = ("2.13",)
 _warned: set[str] = set()
 
 
+def is_tested() -> bool:
+    """Whether the installed version is one of those."""
+    return ".".join(str(torch.__version__).split(".")[:2]) in TESTED
+
+
 def note_untested(faults: Faults) -> None:
     """On an untested version, note a gap and warn, once in a process; observing goes on.
 
     What does not work there is found by looking, not by the number: a boundary that cannot
     be tapped becomes a gap of its own.
     """
-    version = str(torch.__version__)
-    if ".".join(version.split(".")[:2]) in TESTED:
+    if is_tested():
         return
+    version = str(torch.__version__)
     why = f"this is torch {version}; NeuralDBG was tested with {', '.join(TESTED)}"
     faults.gap("the version of torch", why)
     if version in _warned:

@@ -261,7 +261,8 @@ def test_the_last_looks_may_lie_far_before_the_end() -> None:
     """A busy machine is looked at early only: outputs of then against the loss of then."""
     draft = zero_targets(spread=0.8, loss=1e-3)
     draft.put(Kind.LOSS, "prediction", "prediction_sample_std", [0.8] * 5)
-    convict(draft.loses(np.geomspace(1.0, 1e-3, draft.steps)), "degenerate_targets")
+    draft.loses(np.geomspace(1.0, 1e-3, draft.steps))
+    convict(draft, "degenerate_targets", where="target")
 
 
 def test_a_residual_compared_with_zeros_has_no_degenerate_targets() -> None:
