@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from neuraldbg.torch.measure import PEAKS, SUMS, WHOLE, measure, part_of
+from neuraldbg.torch.measure import PART, PEAKS, SUMS, WHOLE, measure, part_of
 
 SHAPES = [((64, 40, 96), -1), ((40, 16, 24, 24), 1), ((300_001,), None), ((8, 256, 64, 64), 1)]
 
@@ -72,11 +72,14 @@ def test_squares_beyond_the_range_of_float32_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_the_part_is_contiguous_and_small(shape: tuple[int, ...], axis: int | None) -> None:
-    part = part_of(torch.zeros(shape), axis)
-    assert part.is_contiguous()
-    assert part.numel() <= WHOLE
+def test_the_part_is_small_and_the_same_of_tensors_and_arrays(
+    shape: tuple[int, ...], axis: int | None
+) -> None:
+    value = torch.arange(math.prod(shape)).reshape(shape)
+    part = part_of(value, axis)
+    assert PART / 4 <= part.numel() <= WHOLE
     assert axis is None or part.shape[axis] == shape[axis]
+    assert part.tolist() == part_of(value.numpy(), axis).tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

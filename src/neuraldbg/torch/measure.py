@@ -8,7 +8,7 @@ nothing waits for it.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -71,45 +71,59 @@ def measure(
             On the host that is one more pass over memory, which can cost more than all else.
     """
     value = value.detach()
-    host = value.device.type == "cpu"
-    if value.numel() <= WHOLE:
-        return _measure(_as_float(value), value, axis, flat, host=host)
-    part = _as_float(part_of(value, axis))
-    if not host:
+    whole = value.numel() <= WHOLE
+    if value.device.type != "cpu":
+        part = _as_float(value if whole else part_of(value, axis).contiguous())
         sums, peaks = _measure(part, value, axis, flat, host=False)
-        sums[SUMS.index("sum")] = value.sum(dtype=torch.float32)
+        if not whole:
+            sums[SUMS.index("sum")] = value.sum(dtype=torch.float32)
         return sums, peaks
-    total = float(value.sum(dtype=torch.float32) if scan else part.sum())
+    array = _array(value, axis, whole=whole)
+    if whole or scan:
+        # A small one in the order of its entries, which is not always that of memory.
+        line = value.reshape(-1) if whole else value
+        total = float(line.sum(dtype=None if value.dtype == torch.float64 else torch.float32))
+    else:
+        with np.errstate(all="ignore"):
+            total = float(array.sum()) * value.numel() / array.size
     if not math.isfinite(total):
         return _measure(_as_float(value), value, axis, flat, host=True)
-    total *= 1 if scan else value.numel() / part.numel()
-    return _measure_array(part.numpy(), value, axis, flat, total)
+    return _measure_array(array, value, axis, flat, total)
 
 
-def _measure_array(
-    part: NDArray[np.float32], whole: Tensor, axis: int | None, flat: str | None, total: float
-) -> tuple[Numbers, Numbers]:
-    """As `_measure`, of the finite part of a tensor in host memory.
+def _array(value: Tensor, axis: int | None, *, whole: bool) -> NDArray[Any]:
+    """A tensor in host memory, or a part of it, as an array in one piece.
 
     NumPy's calls cost a third of torch's on arrays of this size, and a look makes hundreds.
     """
+    if value.dtype in (torch.float32, torch.float64):
+        array = value.numpy()
+        return np.ascontiguousarray(array if whole else part_of(array, axis))
+    return _array((value if whole else part_of(value, axis)).float(), axis, whole=True)
+
+
+def _measure_array(
+    part: NDArray[Any], whole: Tensor, axis: int | None, flat: str | None, total: float
+) -> tuple[Numbers, Numbers]:
+    """As `_measure`, of the finite part of a tensor in host memory."""
     line = part.ravel()
-    high, low = line, line
-    units = _unit_dims(whole, axis)[1]
+    dims, units = _unit_dims(part, axis)
     negative = constant = 0
-    if axis is not None and units:
-        dims = tuple(d for d in range(part.ndim) if d != axis % part.ndim)
-        high, low = part.max(dims), part.min(dims)
-        negative, constant = _quiet_units(whole, axis, high <= 0, high == low)
+    if units:
+        high, low = part.max(tuple(dims)), part.min(tuple(dims))
+        negative, constant = _quiet_units(part, whole, axis, high <= 0, high == low)
+    else:
+        high, low = line, line
     top, bottom = float(high.max()), float(low.min())
     with np.errstate(over="ignore", under="ignore"):
         squares = float(np.dot(line, line))
-    wide = not TINY < squares < math.inf
+    if not TINY < squares < math.inf:
+        squares = float(np.square(line, dtype=np.float64).sum())
     sums: Numbers = [
         1.0,
         float(whole.numel()),
         total,
-        float(np.square(line, dtype=np.float64).sum()) if wide else squares,
+        squares,
         float(line.size),
         float(np.count_nonzero(line == 0)),
         _flat_entries(line, flat, top, bottom),
@@ -122,24 +136,30 @@ def _measure_array(
 
 
 def _quiet_units(
-    whole: Tensor, axis: int, negative: NDArray[np.bool_], constant: NDArray[np.bool_]
+    part: NDArray[Any],
+    whole: Tensor,
+    axis: int | None,
+    negative: NDArray[np.bool_],
+    constant: NDArray[np.bool_],
 ) -> tuple[int, int]:
     """How many units are never above zero, and how many are constant.
 
     Args:
+        part: A part of the tensor, or all of it.
         whole: The tensor.
         axis: Its unit dimension.
-        negative: The units that look never above zero in a part.
-        constant: The units that look constant in a part.
+        negative: The units that look never above zero in the part.
+        constant: The units that look constant in the part.
     """
-    dims, units = _unit_dims(whole, axis)
-    if np.count_nonzero(negative | constant) < DOUBTFUL * units:
+    doubtful = np.count_nonzero(negative | constant) >= DOUBTFUL * len(negative)
+    if part.size == whole.numel() or not doubtful:
         return int(np.count_nonzero(negative)), int(np.count_nonzero(constant))
+    dims, _ = _unit_dims(whole, axis)
     high, low = whole.amax(dims), whole.amin(dims)
     return int((high <= 0).sum()), int((high == low).sum())
 
 
-def _flat_entries(line: NDArray[np.float32], kind: str | None, top: float, bottom: float) -> float:
+def _flat_entries(line: NDArray[Any], kind: str | None, top: float, bottom: float) -> float:
     kind = _bounded(top, bottom) if kind == "bounded" else kind
     if kind == "sigmoid":
         return float(np.count_nonzero(np.abs(line - 0.5) > SIGMOID_FLAT))
@@ -153,22 +173,22 @@ def _bounded(top: float, bottom: float) -> str | None:
     return "sigmoid" if bottom > 0 else "tanh"
 
 
-def part_of(value: Tensor, axis: int | None) -> Tensor:
-    """An evenly spaced part of a large tensor that holds all of its units.
+def part_of(value: Any, axis: int | None) -> Any:  # noqa: ANN401 - a tensor or an array
+    """An evenly spaced part of a large tensor (or array) that holds all of its units: a view.
 
     The stride is odd, so that it does not fall into step with sizes that are powers of two.
     """
-    stride = value.numel() // PART | 1
-    if axis is None or value.dim() < 2 or axis >= value.dim():
+    stride = math.prod(value.shape) // PART | 1
+    if axis is None or value.ndim < 2 or axis >= value.ndim:
         line = value.reshape(-1)
-        return line[: len(line) // RUN * RUN].view(-1, RUN)[::stride].contiguous()
-    if axis in (-1, value.dim() - 1):
-        return value.reshape(-1, value.shape[-1])[::stride].contiguous()
-    for dim in (d for d in range(value.dim()) if d != axis):
+        return line[: len(line) // RUN * RUN].reshape(-1, RUN)[::stride]
+    if axis in (-1, value.ndim - 1):
+        return value.reshape(-1, value.shape[-1])[::stride]
+    for dim in (d for d in range(value.ndim) if d != axis):
         step = min(stride, max(value.shape[dim] // 2, 1)) | 1
         value = value[(slice(None),) * dim + (slice(None, None, step),)]
         stride = max(stride // step, 1)
-    return value.contiguous()
+    return value
 
 
 def _measure(
@@ -204,11 +224,11 @@ def _as_float(value: Tensor) -> Tensor:
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
-def _unit_dims(value: Tensor, axis: int | None) -> tuple[list[int], int]:
-    if axis is None or value.dim() < 2 or axis >= value.dim():
+def _unit_dims(value: Tensor | NDArray[Any], axis: int | None) -> tuple[list[int], int]:
+    if axis is None or value.ndim < 2 or axis >= value.ndim:
         return [], 0
-    axis %= value.dim()
-    dims = [d for d in range(value.dim()) if d != axis]
+    axis %= value.ndim
+    dims = [d for d in range(value.ndim) if d != axis]
     return dims, value.shape[axis]
 
 

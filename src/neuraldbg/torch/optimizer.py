@@ -37,6 +37,7 @@ COLUMNS: Final = (
 # Quotients: undefined, and then absent, where a weight, update or gradient is zero.
 QUOTIENTS: Final = (m.P_RATIO, m.P_ALIGN, m.P_COSINE)
 HALVES: Final = (torch.float16, torch.bfloat16)
+PLAIN: Final = (torch.float32, torch.float64)  # what NumPy reads in place
 
 Row = dict[str, Tensor | float]
 # One dimension of numbers, where arithmetic is cheapest: NumPy's calls cost a third of
@@ -51,14 +52,22 @@ def sample_of(value: Tensor) -> Line:
     The stride is odd, so that it does not fall into step with sizes that are powers of two.
     """
     value = value.detach()
-    flat = (torch.view_as_real(value) if value.is_complex() else value).reshape(-1)
-    stride = flat.numel() // SAMPLE | 1
-    if stride > 1:
-        flat = flat[: flat.numel() // RUN * RUN].view(-1, RUN)[::stride].reshape(-1)
+    value = torch.view_as_real(value) if value.is_complex() else value
+    if value.dtype in PLAIN and value.device.type == "cpu":
+        return np.array(_spaced(value.numpy()), np.float64)
+    flat: Tensor = _spaced(value)
     if flat.device.type != "cpu":
         return flat.float() if flat.dtype in HALVES else flat.clone()
     line: NDArray[np.float64] = flat.to(torch.float64, copy=True).numpy()
     return line
+
+
+def _spaced(value: Any) -> Any:  # noqa: ANN401 - a tensor or an array
+    flat = value.reshape(-1)
+    stride = len(flat) // SAMPLE | 1
+    if stride > 1:
+        flat = flat[: len(flat) // RUN * RUN].reshape(-1, RUN)[::stride].reshape(-1)
+    return flat
 
 
 def has_values(param: Tensor) -> bool:
