@@ -115,6 +115,11 @@ class View:
         return self.facts.losses[0] if self.facts.losses else None
 
     @cached_property
+    def by_reward(self) -> bool:
+        """Whether the first loss weighs log-probabilities by rewards: its value tells nothing."""
+        return self.loss is not None and any(p.kind == "policy" for p in self.loss.parts)
+
+    @cached_property
     def path(self) -> Trajectory:
         """The first optimizer's loss over the run."""
         return trajectory(self.record)
@@ -242,6 +247,9 @@ class View:
             return Trouble(1.0, "nonfinite", text, path.nonfinite_step)
         if len(path.series) < 5 or not math.isfinite(path.last):
             return Trouble(0.0, "none", "too few losses were seen to judge the run", None)
+        if self.by_reward:
+            text = "the loss is a policy's objective, which does not tell how well it does"
+            return Trouble(0.0, "none", text, None)
         diverging = self.first(EventType.LOSS, "diverging")
         if diverging is not None and path.last > path.first:
             text = f"the loss rises from {path.first:.3g} to {path.last:.3g}"
@@ -273,7 +281,7 @@ class View:
         """
         if self.trouble.kind in ("nonfinite", "diverged"):
             return 0.0
-        if len(self.path.series) < 5:
+        if len(self.path.series) < 5 or self.by_reward:
             return 0.5
         gain, least = self.path.gain, LITTLE
         if gain is None:

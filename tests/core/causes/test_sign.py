@@ -87,6 +87,14 @@ def test_a_policy_gradient_without_minus_sign_goes_the_wrong_way(lean: float) ->
     assert "what brings reward becomes less likely" in texts(best)
 
 
+def test_the_value_of_a_policys_objective_is_no_measure_of_success() -> None:
+    """It rises as easily as it falls while the rewards grow."""
+    rising = (
+        learner(-1.0, 0.0).loses(np.linspace(-0.015, 0.11, STEPS)).change_module("fc2", calls=14)
+    )
+    assert accused(rising) == []
+
+
 def test_rewards_alone_are_surer_than_advantages() -> None:
     sure = confidence(learner(1.0, 1.0), "wrong_update_sign")
     assert sure > confidence(learner(1.0, 0.0), "wrong_update_sign")
