@@ -77,6 +77,8 @@ def test_the_weights_tell_whether_they_are_costs() -> None:
     joined = torch.stack([p * a for p, a in zip(chosen(), ADVANTAGES, strict=True)])
     assert part(joined.mean()).lean == pytest.approx(0.0, abs=1e-6)
     assert part((chosen() * torch.zeros(N)).mean()).lean == 0.0
+    masked = (chosen() * ADVANTAGES * (ADVANTAGES > 0).float()).mean()
+    assert part(masked).lean == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def _term(node: Node) -> tuple[bool, Tensor] | None:
         if _is_chosen(node):
             return None if weights is None else (negated, weights)
         name, inner = label(node), _inner(node)
-        if name == "Mul" and len(inner) == 1 and weights is None:
-            weights = _constant(node)
+        if name == "Mul" and len(inner) == 1 and (factor := _constant(node)) is not None:
+            weights = factor if weights is None else weights * factor  # advantages, and a mask
         elif name == "Neg":
             negated = not negated
         elif name not in MOVED and name != "Stack":
