@@ -68,7 +68,7 @@ def _shrink(view: View, name: str) -> float:
 @cause(
     "excessive_momentum",
     "Momentum is so high that the iterate overshoots.",
-    explains="diverged not_learning huge_updates",
+    explains="diverged nonfinite not_learning huge_updates",
     chain=(
         "steps keep their direction for hundreds of steps",
         "the iterate overshoots and swings back slowly",
