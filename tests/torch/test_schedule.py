@@ -11,6 +11,7 @@ from neuraldbg.torch.schedule import (
     BURST,
     FIRST_LOOK,
     FOLLOWING,
+    LATER_TRAININGS,
     LEAST_PERIOD,
     RESERVE,
     WARM_UP,
@@ -142,3 +143,18 @@ def test_a_first_look_that_also_finds_the_models_leaves_room_for_the_next() -> N
     schedule.looked(3 * ALLOWANCE)
     schedule.passed(1e-3)
     assert schedule.next_step()
+
+
+def test_a_later_training_is_looked_at_from_its_start() -> None:
+    """However much the first one took; a few times, for some make an optimizer in each epoch."""
+    schedule = Schedule(0.0)
+    schedule.looked(0.01)
+    while schedule.next_step() or schedule.next_step():
+        schedule.looked(0.1)
+    for begun in range(LATER_TRAININGS + 1):
+        for _ in range(50):
+            if schedule.next_step():
+                schedule.looked(0.1)
+        schedule.anew()
+        assert schedule.next_step() == (begun < LATER_TRAININGS)
+        schedule.looked(0.1)

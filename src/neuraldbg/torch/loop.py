@@ -200,6 +200,8 @@ class Watch(Hearing):
             self._wake()
         if self._concern.optimizer(optimizer):
             self.updates.know(optimizer)
+            if self.step:
+                self.schedule.anew()
 
     def _index(self, optimizer: Optimizer) -> int | None:
         known = self.updates.known(optimizer)

@@ -3,8 +3,8 @@
 The governor is a purse. It starts with an allowance, so that the first steps, where most
 faults show, are seen densely; it earns `budget` times the run's own time, and each look
 costs what it was measured to cost. A look happens when the purse pays for it, so over a
-long run the cost cannot exceed the budget plus the allowance, and what the first look takes
-once (`FIRST_LOOK`).
+long run the cost cannot exceed the budget plus the allowance, what the first look takes
+once (`FIRST_LOOK`), and what a few later trainings of the same run are given (`anew`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ WARM_UP: Final = 512
 BURST: Final = 8
 # After warm-up never more often than this, so that the median step is an unwatched one.
 LEAST_PERIOD: Final = 4
+# Trainings that begin later in a run (a student after its teacher, a second phase) and get the
+# reserve again if it is spent: a script that makes an optimizer in each epoch stays within it.
+LATER_TRAININGS: Final = 4
 # Following the loss costs the same in every step. It is paid from at most this part of what
 # a step earns: where steps are so short that it would take all, looks still get the rest.
 FOLLOWING: Final = 0.5
@@ -62,6 +65,7 @@ class Schedule:
         self._steps = 1
         self._since = 0
         self._burst = 0
+        self._later = 0
 
     def next_step(self) -> bool:
         """Begin the next step; returns whether to look in it."""
@@ -119,6 +123,13 @@ class Schedule:
         earned = FOLLOWING * self.budget * max(self._usual or 0.0, 0.0)
         owed = -self._following
         return LONGEST_REST if owed >= LONGEST_REST * earned else math.ceil(owed / earned)
+
+    def anew(self) -> None:
+        """Another training begins in the same run: look densely, as at the run's start."""
+        if self._later < LATER_TRAININGS:
+            self._later += 1
+            self._purse = max(self._purse, RESERVE)
+            self.trigger()
 
     def trigger(self) -> None:
         """Something looks suspicious: look densely for a while."""
