@@ -9,7 +9,7 @@ from torch import Tensor
 from neuraldbg.core.facts import LossFact, TensorFact
 from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
-from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape, walk
+from neuraldbg.torch.nodes import FUSED, Node, label, names, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
 
 NODES: Final = 64  # autograd nodes read from the loss inwards
@@ -94,17 +94,8 @@ def _kind(nodes: list[Node], core: Node | None) -> str:
             return "compiled"
         return "custom"
     kind = FUSED[label(core)]
-    above = [name for name in _chain(core, 8)[1:] if name not in RESHAPING]
+    above = [name for name in names(core, 8)[1:] if name not in RESHAPING]
     return "cross_entropy" if kind == "nll" and above[:1] == ["LogSoftmax"] else kind
-
-
-def _chain(node: Node | None, length: int) -> list[str]:
-    """Names of an operation and of those that feed its first input."""
-    names: list[str] = []
-    while node is not None and len(names) < length:
-        names.append(label(node))
-        node = next((n for n, _ in node.next_functions if n is not None), None)
-    return names
 
 
 def _reduction(nodes: list[Node], core: Node | None) -> str | None:

@@ -53,6 +53,15 @@ def walk(root: Node, limit: int) -> Iterator[Node]:
                 queue.append(nearer)
 
 
+def names(node: Node | None, length: int) -> list[str]:
+    """Names of an operation and of those that feed its first input, from the outside."""
+    found: list[str] = []
+    while node is not None and len(found) < length:
+        found.append(label(node))
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return found
+
+
 def saved(node: Node, name: str) -> Tensor | None:
     """A tensor that a node saved for backward, or None if it is gone or packed away.
 

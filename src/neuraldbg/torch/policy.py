@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from neuraldbg.torch.nodes import Node, label, saved
+from neuraldbg.torch.nodes import Node, label, names, saved
 
 DEPTH: Final = 16  # nodes followed from the reduction to the log-probability
 JOINED: Final = 64  # of the terms that are joined, so many are read
@@ -20,7 +20,7 @@ MOVED: Final = frozenset(
 )
 CHOICES: Final = frozenset({"Gather", "Index", "Select"})
 # -(x - mean)^2 / (2 var) - log(std) - constant, from the outside: `Normal.log_prob`.
-NORMAL: Final = ("Sub", "Sub", "Div", "Neg", "Pow")
+NORMAL: Final = ["Sub", "Sub", "Div", "Neg", "Pow"]
 
 
 class Policy(NamedTuple):
@@ -89,22 +89,10 @@ def _is_chosen(node: Node) -> bool:
         return any(_is_log_probability(n) for n in _inner(node))
     if label(node) == "Log":
         return any(label(n) in CHOICES for n in _inner(node))
-    return _names(node, len(NORMAL)) == NORMAL
+    return names(node, len(NORMAL)) == NORMAL
 
 
 def _is_log_probability(node: Node) -> bool:
     """A log-softmax, the logarithm of probabilities, or scores less their log-sum-exp."""
     name, below = label(node), [label(n) for n in _inner(node)]
     return name in ("LogSoftmax", "Log") or (name == "Sub" and "Logsumexp" in below)
-
-
-def _names(node: Node, length: int) -> tuple[str, ...]:
-    """Names of an operation and of those that feed its first input."""
-    names: list[str] = []
-    while len(names) < length:
-        names.append(label(node))
-        inner = _inner(node)
-        if not inner:
-            break
-        node = inner[0]
-    return tuple(names)
