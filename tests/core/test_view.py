@@ -10,7 +10,7 @@ import pytest
 from neuraldbg.core import metrics as m
 from neuraldbg.core.detect import extract
 from neuraldbg.core.events import EventType, SemanticEvent
-from neuraldbg.core.facts import Facts, Kind, ModuleFact, RunFact
+from neuraldbg.core.facts import Facts, Kind, ModuleFact, OptimizerFact, RunFact
 from neuraldbg.core.record import Record
 from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_probability
 
@@ -84,6 +84,12 @@ def test_settings_are_those_of_the_first_group_that_has_a_number() -> None:
     assert found.setting("foreach", 7.0) == 7.0
     assert math.isnan(found.setting("eps"))
     assert math.isnan(nothing().setting("lr"))
+
+
+def test_a_setting_that_the_first_optimizer_lacks_is_not_the_seconds() -> None:
+    draft = classifier().change_optimizer("Adam", lr=0.001)
+    draft.optimizers.append(OptimizerFact(1, "SGD", ({"lr": 0.1, "momentum": 0.99},)))
+    assert math.isnan(view(draft).setting("momentum"))
 
 
 @pytest.mark.parametrize(("kind", "adaptive"), [("AdamW", True), ("SGD", False), ("Mine", False)])

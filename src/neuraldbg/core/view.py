@@ -175,7 +175,7 @@ class View:
 
     def setting(self, name: str, default: float = float("nan")) -> float:
         """A numeric setting of the first optimizer's first group."""
-        for optimizer in self.facts.optimizers:
+        for optimizer in self.facts.optimizers[:1]:
             for group in optimizer.groups[:1]:
                 value = group.get(name)
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
