@@ -25,11 +25,7 @@ calls = st.lists(
     st.tuples(
         st.integers(0, ROWS - 1),
         st.lists(numbers, min_size=len(SUMS), max_size=len(SUMS)),
-        st.lists(
-            st.floats(width=16),
-            min_size=len(PEAKS),
-            max_size=len(PEAKS),
-        ),
+        st.lists(peaks, min_size=len(PEAKS), max_size=len(PEAKS)),
     ),
     max_size=12,
 )
