@@ -53,9 +53,11 @@ def main(words: Sequence[str]) -> int:
     if not tests and missed is None:
         output.notice(_nothing(opened))
     elif options.yes or _agreed(opened.record):
-        left = options.budget if missed is None else again.look(opened, missed, options.budget)
-        opened = opened if missed is None else runs.diagnose(str(opened.path))
-        tests = _tests(opened, every=options.all_plausible)
+        left = options.budget
+        if missed is not None:
+            left = again.look(opened, missed, left)
+            opened = runs.diagnose(str(opened.path))
+            tests = _tests(opened, every=options.all_plausible)
         if tests:
             _carry_out(opened, tests, left, options.seeds)
     else:

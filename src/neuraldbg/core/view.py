@@ -223,6 +223,11 @@ class View:
         return out
 
     @cached_property
+    def pace(self) -> float:
+        """The typical update-to-weight ratio: the median over the weights; NaN if none was read."""
+        return statistics.median(self.ratios.values()) if self.ratios else math.nan
+
+    @cached_property
     def lr(self) -> Series:
         """The learning rate of the first group over the run."""
         return self.record.series(Kind.OPTIMIZER, "0.0", m.O_LR)

@@ -55,9 +55,8 @@ def _unstable_attention(view: View) -> Finding | None:
         names = tuple(n for n, _, top in grown if top > peak / 10)
         if sharp is None or sharp.weight < 0:
             told = f"The attention logits of {name} grow to about {peak:.3g}."
-    typical = float(np.median(list(view.ratios.values()))) if view.ratios else 0.0
-    if typical > FAR_TOO_LARGE:
-        text = f"each step changes the weights by {typical:.3g} of themselves: everything grows"
+    if view.pace > FAR_TOO_LARGE:
+        text = f"each step changes the weights by {view.pace:.3g} of themselves: everything grows"
         found.append(evidence(text, -3.0))
     return Finding(tuple(found), names, 0, told)
 

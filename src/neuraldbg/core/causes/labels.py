@@ -77,7 +77,7 @@ def _unscaled_targets(view: View) -> Finding | None:
 def _label_noise(view: View) -> Finding | None:
     if view.trouble.kind != "not_learning" or not view.ratios or view.loss is None:
         return None
-    typical = float(np.median(list(view.ratios.values())))
+    typical = view.pace
     cosines = [view.usual(view.param(p.name, m.P_COSINE)) for p in view.weights]
     cosines = [c for c in cosines if math.isfinite(c)]
     if not cosines or not 3e-4 < typical < 0.1 or view.path.gain is None:

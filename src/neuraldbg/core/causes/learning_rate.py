@@ -68,7 +68,7 @@ def _lr_too_high(view: View) -> Finding | None:
     if not view.ratios or lr is None:
         return None
     name, ratio = max(view.ratios.items(), key=lambda item: item[1])
-    typical = float(np.median(list(view.ratios.values())))
+    typical = view.pace
     found = [_ratio_evidence(name, ratio, typical), view.fails(2.0, 5.0)]
     found += _rate_evidence(view, lr) + _jump_evidence(view) + _bulk_death(view) + _steady(view)
     summary = f"{_named(lr)} is too high: early updates changed {name} by {ratio:.2g} of its size each step."
@@ -206,7 +206,7 @@ def _lr_too_low(view: View) -> Finding | None:
         return None
     if lr <= 0:
         return _rate_of_zero(view)
-    typical = float(np.median(list(view.ratios.values())))
+    typical = view.pace
     low, _ = _usual(view)
     pace = _pace(view)
     if typical > (SLOW_RATIO if pace > EVEN_PACE else 10 * TOO_SMALL):

@@ -130,8 +130,8 @@ def _excessive_clipping(view: View) -> Finding | None:
         found.append(
             evidence("the optimizer rescales gradients, so constant clipping changes little", -3.0)
         )
-    elif view.ratios and (pace := float(np.median(list(view.ratios.values())))) < CRAWL:
-        found.append(evidence(f"what is left moves the weights by {pace:.2g} in a step", 1.5))
+    elif view.pace < CRAWL:
+        found.append(evidence(f"what is left moves the weights by {view.pace:.2g} in a step", 1.5))
     return Finding(
         tuple(found),
         (),
