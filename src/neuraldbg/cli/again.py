@@ -34,6 +34,7 @@ def look(opened: runs.Opened, steps: Window, seconds: float) -> float:
         Seconds of the budget that are left.
     """
     from neuraldbg.experiments import relook
+    from neuraldbg.experiments.outcome import Scope
     from neuraldbg.experiments.runner import Runner
     from neuraldbg.store import amend
 
@@ -42,7 +43,7 @@ def look(opened: runs.Opened, steps: Window, seconds: float) -> float:
         f"looking again at steps {steps.first} to {steps.last}: what made the first non-finite "
         f"value, at step {steps.broke}, fell between two looks"
     )
-    with Runner(opened.record.facts.run, steps.last, seconds) as runner:
+    with Runner(opened.record.facts.run, Scope(steps.last), seconds) as runner:
         seen = runner.look_again(steps.first, steps.last)
         left = max(runner.left, 1.0)
     if seen is None:

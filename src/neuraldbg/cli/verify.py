@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from neuraldbg.cli import again, output, runs
@@ -13,6 +14,7 @@ from neuraldbg.errors import UsageError
 
 if TYPE_CHECKING:
     from neuraldbg.core.record import Record
+    from neuraldbg.experiments.outcome import Scope
     from neuraldbg.experiments.plan import Test
 
 SECONDS: Final = 120.0
@@ -48,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     missed = again.missed(opened)
     if options.dry_run:
         told = [again.plan(missed)] if missed else []
-        output.result(_plan_text(opened.record, tests, options.budget, told))
+        output.result(_plan_text(opened, tests, options.budget, told))
         return 0
     if not tests and missed is None:
         output.notice(_nothing(opened))
@@ -80,6 +82,7 @@ def _tests(opened: runs.Opened, *, every: bool) -> list[Test]:
     """What to test; hypotheses as they were before any experiment."""
     from neuraldbg.core.engine import diagnose
     from neuraldbg.core.infer import REPORTED
+    from neuraldbg.core.trainings import that_began
     from neuraldbg.experiments.plan import plan
     from neuraldbg.experiments.results import PLAUSIBLE
     from neuraldbg.store.reader import RunFile
@@ -87,7 +90,7 @@ def _tests(opened: runs.Opened, *, every: bool) -> list[Test]:
     with RunFile(opened.path) as file:
         events = file.events()
     found = diagnose(opened.record, events, least=PLAUSIBLE if every else REPORTED)
-    return plan(found.hypotheses, opened.record, every=every)
+    return plan(found.hypotheses, that_began(opened.record, found.began), every=every)
 
 
 def _nothing(opened: runs.Opened) -> str:
@@ -115,13 +118,13 @@ def _carry_out(opened: runs.Opened, tests: list[Test], seconds: float, seeds: in
     from neuraldbg.store import amend
 
     notices = output.Notices()
-    stop = _stop(opened.record, tests, seconds)
-    with Runner(opened.record.facts.run, stop, seconds) as runner:
+    scope = _scope(opened, tests, seconds)
+    with Runner(opened.record.facts.run, scope, seconds) as runner:
 
         def say(text: str) -> None:
             notices.say(f"[{max(runner.left, 0):4.0f} s left] {text}")
 
-        findings = Experiment(opened.record, tests, runner, stop, say).run(seeds)
+        findings = Experiment(opened.record, tests, runner, scope, say).run(seeds)
         if runner.redirected:
             kept = ", ".join(sorted(runner.redirected)[:4])
             notices.say(f"the script writes outside its folder; kept from: {kept}")
@@ -131,11 +134,12 @@ def _carry_out(opened: runs.Opened, tests: list[Test], seconds: float, seeds: in
         notices.say(line)
 
 
-def _stop(record: Record, tests: list[Test], budget: float) -> int:
-    from neuraldbg.experiments.window import NEVER, last_step
+def _scope(opened: runs.Opened, tests: list[Test], budget: float) -> Scope:
+    from neuraldbg.experiments.window import NEVER, scope
 
     evaluates = any(i.evaluates for test in tests for i in test.interventions)
-    return NEVER if evaluates else last_step(record, budget)
+    judged = scope(opened.record, opened.diagnosis.began, budget)
+    return replace(judged, last=NEVER) if evaluates else judged
 
 
 def _summary(data: dict[str, Any]) -> list[str]:
@@ -155,12 +159,13 @@ def _summary(data: dict[str, Any]) -> list[str]:
     return said
 
 
-def _plan_text(record: Record, tests: list[Test], budget: float, before: list[str]) -> str:
+def _plan_text(opened: runs.Opened, tests: list[Test], budget: float, before: list[str]) -> str:
     from neuraldbg.core.privacy import redact
 
+    last = _scope(opened, tests, budget).last
     lines = [
-        f"Command:  {' '.join(redact(record.facts.run.command))}",
-        f"Each trial ends after step {_stop(record, tests, budget)}; all within {budget:g} s.",
+        f"Command:  {' '.join(redact(opened.record.facts.run.command))}",
+        f"Each trial ends after step {last}; all within {budget:g} s.",
         *before,
         "First     unchanged: the failure must come back",
     ]

@@ -93,6 +93,7 @@ class Diagnosis:
         gaps: What could not be observed.
         overhead: What watching cost.
         headline: What the run did, in one sentence.
+        began: The first step of the training it tells of, where several follow one another.
         source: The run file it was made from, if any.
     """
 
@@ -104,6 +105,7 @@ class Diagnosis:
     gaps: tuple[Gap, ...] = ()
     overhead: Overhead = Overhead()
     headline: str = ""
+    began: int = 0
     source: Path | None = field(default=None, compare=False)
 
     def verify(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +18,30 @@ from neuraldbg.core.graph import chain_of, couplings
 from neuraldbg.core.infer import REPORTED, Scored, weigh_all
 from neuraldbg.core.offender import unseen
 from neuraldbg.core.record import Record
+from neuraldbg.core.trainings import alone, trainings
 from neuraldbg.core.view import View
 
 FAILED = 0.5  # trouble from which the verdict is `failed` and not only `suspect`
 HYPOTHESES = 6
+VERDICTS = ("healthy", "suspect", "failed")  # from good to bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What was concluded of a run, or of one training in it, which begins at step `since`."""
+
+    view: View
+    ranked: list[Scored]
+    since: int = 0
+
+    def told(self, least: float) -> list[Scored]:
+        """The hypotheses worth telling, with at least that confidence."""
+        return _reportable(self.view, self.ranked, least)
+
+    @property
+    def gravity(self) -> int:
+        """The place of the verdict in `VERDICTS`."""
+        return VERDICTS.index(_verdict(self.view, self.told(REPORTED)))
 
 
 # Numbers of a run that exploded overflow in medians and means, too: infinity is the answer.
@@ -30,6 +50,8 @@ def diagnose(
     record: Record, stored: Iterable[SemanticEvent] = (), *, least: float = REPORTED
 ) -> Diagnosis:
     """Find out what is wrong with a run.
+
+    Where several trainings follow one another, the one that fails most clearly is told of.
 
     Args:
         record: Facts and series.
@@ -44,29 +66,52 @@ def diagnose(
 
         return note
 
-    events = merge(extract(record, failed("detector")), stored)
-    view = View(record, events)
-    scored = _reportable(view, weigh_all(view, failed("cause")), least)
+    def judge(part: Record, kept: Iterable[SemanticEvent]) -> _Judged:
+        view = View(part, merge(extract(part, failed("detector")), kept))
+        return _Judged(view, weigh_all(view, failed("cause")))
+
+    judged = _worst(record, tuple(stored), judge)
+    view, scored = judged.view, judged.told(least)
     for name, error in plugins.FAULTY.items():
         failed("plug-in")(name, error)
-    hypotheses = tuple(_hypothesis(view, s, least) for s in scored)
+    hypotheses = tuple(_hypothesis(view, s, least, judged.since) for s in scored)
+    gaps = list(dict.fromkeys(gaps))
     return Diagnosis(
         facts=replace(record.facts, gaps=tuple(gaps)),
         verdict=_verdict(view, scored),
         hypotheses=hypotheses,
-        events=events,
+        events=view.events,
         couplings=tuple(couplings(view)) if hypotheses else (),
         gaps=tuple(gaps),
         overhead=record.facts.overhead,
-        headline=_headline(view),
+        headline=_headline(judged),
+        began=judged.since,
     )
+
+
+def _worst(
+    record: Record,
+    stored: tuple[SemanticEvent, ...],
+    judge: Callable[[Record, Iterable[SemanticEvent]], _Judged],
+) -> _Judged:
+    """The run as a whole, or a training in it of which something worse is to be said."""
+    worst = judge(record, stored)
+    several = trainings(record)
+    for training in several if len(several) > 1 else ():
+        kept = [e for e in stored if training.first <= e.step <= training.last]
+        found = judge(alone(record, training), kept)
+        if training.continues and found.view.path.gain is None and not found.view.breaks:
+            continue
+        if found.gravity > worst.gravity:
+            worst = replace(found, since=training.first)
+    return worst
 
 
 def _reportable(view: View, ranked: list[Scored], least: float) -> list[Scored]:
     """The hypotheses worth telling; of a run that broke down, at least the best guess."""
     told = [s for s in ranked if s.confidence >= least]
     told = told[:HYPOTHESES] if least == REPORTED else told
-    if not told and view.trouble.kind in ("nonfinite", "diverged"):
+    if not told and view.breaks:
         missed = unseen(view)
         return ranked[:1] if ranked and missed is None else [_best_guess(view, missed)]
     return told
@@ -112,12 +157,14 @@ def _verdict(view: View, scored: list[Scored]) -> str:
     return "failed" if certain and view.trouble.level >= FAILED else "suspect"
 
 
-def _headline(view: View) -> str:
-    steps = view.facts.run.steps
-    return f"{view.trouble.text} ({steps} steps)" if steps else "no training step was seen"
+def _headline(judged: _Judged) -> str:
+    text, steps = judged.view.trouble.text, judged.view.facts.run.steps
+    if judged.since:
+        return f"in the training that begins at step {judged.since}, {text} ({steps} steps in all)"
+    return f"{text} ({steps} steps)" if steps else "no training step was seen"
 
 
-def _hypothesis(view: View, scored: Scored, least: float) -> CausalHypothesis:
+def _hypothesis(view: View, scored: Scored, least: float, since: int) -> CausalHypothesis:
     cause, finding = scored.cause, scored.finding
     evidence = sorted(finding.evidence, key=lambda e: -abs(e.weight))
     symptoms = tuple(
@@ -128,7 +175,7 @@ def _hypothesis(view: View, scored: Scored, least: float) -> CausalHypothesis:
         cause=cause.id,
         confidence=round(max(scored.confidence, least), 4),
         where=tuple(w for w in finding.where if w),
-        first_step=finding.first_step,
+        first_step=None if finding.first_step is None else max(finding.first_step, since),
         summary=finding.summary or cause.title,
         chain=tuple(chain_of(view, scored)),
         evidence=tuple(e for e in evidence if e.weight > 0) + symptoms,

@@ -98,6 +98,7 @@ N_BACKWARDS: Final = "backwards"
 N_STEPS: Final = "optimizer_steps"
 N_AUTOCAST: Final = "autocast"
 N_SCALER: Final = "scaler"
+N_RENEWED: Final = "optimizers_made_anew"  # for the parameters of one before
 N_EXCEPTION: Final = "exception"
 N_EVAL_FORWARDS: Final = "no_grad_forwards"
 N_EVAL_TRAIN_MODE: Final = "no_grad_forwards_in_train_mode"

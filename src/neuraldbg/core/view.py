@@ -261,6 +261,11 @@ class View:
             return Trouble(1.0, "diverged", text, diverging.step)
         return self._learning(path)
 
+    @property
+    def breaks(self) -> bool:
+        """Whether the run broke down, and did not only learn little."""
+        return self.trouble.kind in ("nonfinite", "diverged")
+
     def _recovers(self, path: Trajectory) -> bool:
         return bool(np.isfinite(path.series.values[-5:]).all())
 
@@ -275,7 +280,7 @@ class View:
             level = float(np.clip((SMALL_FALL - path.fall) / SMALL_FALL, 0.0, 1.0))
             text = f"the loss goes from {path.first:.3g} to {path.last:.3g}"
         kind = "not_learning" if level > 0 else "none"
-        return Trouble(level, kind, text, 0 if level > 0 else None)
+        return Trouble(level, kind, text, int(path.series.steps[0]) if level > 0 else None)
 
     @cached_property
     def learnt(self) -> float:
@@ -284,7 +289,7 @@ class View:
         Between the two lies the partial failure, and the task with noise of its own; there
         the loss alone says little, and a cause must show itself otherwise.
         """
-        if self.trouble.kind in ("nonfinite", "diverged"):
+        if self.breaks:
             return 0.0
         if len(self.path.series) < 5 or self.by_reward:
             return 0.5

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from neuraldbg.core.diagnosis import Diagnosis
 from neuraldbg.core.record import Record
+from neuraldbg.core.trainings import that_began
 from neuraldbg.errors import UsageError
+from neuraldbg.experiments.outcome import Scope
 from neuraldbg.experiments.plan import plan
 from neuraldbg.experiments.results import apply
 from neuraldbg.experiments.verify import SEEDS, Experiment, Laboratory, Say
-from neuraldbg.experiments.window import last_step
+from neuraldbg.experiments.window import scope
 
-Open = Callable[[Callable[[], object], int, float], Laboratory]
+Open = Callable[[Callable[[], object], Scope, float], Laboratory]
 
 
 def verify(
@@ -50,11 +52,12 @@ def verify(
         msg = "this diagnosis was not made from a run file, so there is nothing to compare with"
         raise UsageError(msg)
     record: Record = load_record(found.source)
-    stop = last_step(record, budget)
+    judged = scope(record, found.began, budget)
     # By name: what reads a run does not import torch, and this module is read by it.
     open_bench: Open = import_module("neuraldbg.torch.notebook").Bench
-    tests = plan(found.hypotheses, record)
-    findings = Experiment(record, tests, open_bench(train, stop, budget), stop, say).run(seeds)
+    tests = plan(found.hypotheses, that_began(record, found.began))
+    bench = open_bench(train, judged, budget)
+    findings = Experiment(record, tests, bench, judged, say).run(seeds)
     data = findings.as_data()
     if not data["reproduced"]:
         say(f"did not reproduce: {data['differed']}")

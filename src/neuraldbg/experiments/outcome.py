@@ -11,6 +11,7 @@ import numpy as np
 from neuraldbg.core.detect import extract
 from neuraldbg.core.metrics import N_EXCEPTION
 from neuraldbg.core.record import Record
+from neuraldbg.core.trainings import that_began
 from neuraldbg.core.trajectory import trajectory
 from neuraldbg.core.view import View
 
@@ -49,7 +50,15 @@ class Outcome:
         return self.kind in ("nonfinite", "diverged", "crashed")
 
 
-def read(path: Path, last_step: int) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What of a run is judged: the steps up to `last` of the training that begins at `began`."""
+
+    last: int
+    began: int = 0
+
+
+def read(path: Path, scope: Scope) -> Outcome:
     """The outcome of a trial from its run file.
 
     Raises:
@@ -57,16 +66,16 @@ def read(path: Path, last_step: int) -> Outcome:
     """
     from neuraldbg.store.reader import load_record
 
-    return of(load_record(path), last_step)
+    return of(load_record(path), scope)
 
 
 @np.errstate(all="ignore")
-def of(record: Record, last_step: int) -> Outcome:
-    """The outcome of a run up to a step."""
+def of(record: Record, scope: Scope) -> Outcome:
+    """The outcome of a run, as far as a scope goes."""
     run = record.facts.run
-    view = _view(record, last_step)
+    view = _view(that_began(record, scope.began), scope.last)
     trouble, path = view.trouble, view.path
-    crashed = run.finished == "exception" and run.steps <= last_step + 1
+    crashed = run.finished == "exception" and run.steps <= scope.last + 1
     kind = "crashed" if crashed and trouble.kind != "nonfinite" else trouble.kind
     broke = kind in ("nonfinite", "diverged", "crashed")
     return Outcome(
@@ -77,7 +86,7 @@ def of(record: Record, last_step: int) -> Outcome:
         last=path.last if kind != "nonfinite" else math.nan,
         evaluation=_evaluation(view),
         onset=run.steps - 1 if kind == "crashed" else trouble.step,
-        steps=min(run.steps, last_step + 1),
+        steps=min(run.steps, scope.last + 1),
         exception=str(run.notes.get(N_EXCEPTION) or "") if crashed else "",
         others=_others(view.record),
     )

@@ -22,7 +22,7 @@ from neuraldbg.core.record import Record
 from neuraldbg.errors import RunFileError, UsageError
 from neuraldbg.experiments import environment, outcome, scratch
 from neuraldbg.experiments.interventions import Intervention
-from neuraldbg.experiments.outcome import Outcome
+from neuraldbg.experiments.outcome import Outcome, Scope
 from neuraldbg.experiments.spec import Spec, Status
 from neuraldbg.store.reader import RunFile
 
@@ -54,7 +54,7 @@ class Runner:
 
     Args:
         run: The run.
-        stop: The step after which each ends.
+        scope: What they are judged on; each ends after its last step.
         seconds: Budget for all of them.
         clock: Seconds, increasing.
 
@@ -65,13 +65,13 @@ class Runner:
     def __init__(
         self,
         run: RunFact,
-        stop: int,
+        scope: Scope,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._target = _target(run)
-        self._stop = stop
+        self._scope = scope
         self._clock = clock
         self._ends = clock() + seconds
         self.longest = 0.0
@@ -139,7 +139,7 @@ class Runner:
             home=str(home),
             out=str(folder / "trial.ndbg"),
             status=str(folder / "status.json"),
-            stop=self._stop,
+            stop=self._scope.last,
             seed=seed,
         )
 
@@ -178,7 +178,7 @@ class Runner:
 
     def _read(self, spec: Spec) -> Outcome | None:
         try:
-            return outcome.read(Path(spec.out), self._stop)
+            return outcome.read(Path(spec.out), self._scope)
         except RunFileError:
             return None
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from neuraldbg.core.record import Record
+from neuraldbg.core.trainings import that_began
 from neuraldbg.experiments import judge
 from neuraldbg.experiments.interventions import Intervention
 from neuraldbg.experiments.judge import Pair, Trials
-from neuraldbg.experiments.outcome import Outcome, of
+from neuraldbg.experiments.outcome import Outcome, Scope, of
 from neuraldbg.experiments.plan import Test, context
 from neuraldbg.experiments.runner import Result
 
@@ -86,17 +87,17 @@ class Experiment:
         record: The run.
         tests: What to test, the likeliest first.
         laboratory: Where trials are run.
-        stop: The step after which trials end.
+        scope: What is judged of the run and of its trials.
         say: Told in a line what is running and what is left.
     """
 
     def __init__(
-        self, record: Record, tests: Sequence[Test], laboratory: Laboratory, stop: int, say: Say
+        self, record: Record, tests: Sequence[Test], laboratory: Laboratory, scope: Scope, say: Say
     ) -> None:
         self._record = record
         self._tests = list(tests)
         self._laboratory = laboratory
-        self._stop = stop
+        self._scope = scope
         self._say = say
         self._unchanged: dict[int, Result] = {}
         self.findings = Findings()
@@ -115,7 +116,7 @@ class Experiment:
     def _reproduces(self) -> bool:
         self._say("running it unchanged: does the failure come back?")
         result = self._base(0)
-        original = of(self._record, self._stop)
+        original = of(self._record, self._scope)
         self.findings.reproduced = result.outcome is not None and same(original, result.outcome)
         if not self.findings.reproduced:
             self.findings.differed = differences(self._record, original, result)
@@ -168,7 +169,7 @@ class Experiment:
             yield from [(t, b) for t, b in chosen if b.result == result and not b.trouble]
 
     def _add(self, trials: Trials, seed: int) -> None:
-        known = context(self._record)
+        known = context(that_began(self._record, self._scope.began))
         result = self._laboratory.trial(trials.intervention, seed, known)
         base = self._base(seed).outcome
         trials.applied += result.status.applied
@@ -190,7 +191,7 @@ class Experiment:
             return f"it could not be applied: {intervention.unless}"
         if result.outcome is None:
             return "no training step was seen"
-        short = result.outcome.steps < ENOUGH * self._stop and not result.outcome.broke
+        short = result.outcome.steps < ENOUGH * self._scope.last and not result.outcome.broke
         base = self._unchanged[0].outcome
         if short and result.cut and (base is None or result.outcome.steps < base.steps):
             return f"it ran out of time at step {result.outcome.steps}"

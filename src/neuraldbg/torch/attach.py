@@ -24,7 +24,7 @@ from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.loop import Watch
 from neuraldbg.torch.loss import leaves
 from neuraldbg.torch.monitor import new_run, note_gaps, open_writer
-from neuraldbg.torch.updates import held
+from neuraldbg.torch.succession import held
 
 if TYPE_CHECKING:
     from neuraldbg.core.diagnosis import Diagnosis

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from neuraldbg.torch.loss import leaves
-from neuraldbg.torch.updates import held
+from neuraldbg.torch.succession import held
 
 # Backward passes whose graph is walked at first: do other models train here at all?
 FIRST: Final = 16

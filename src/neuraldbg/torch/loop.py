@@ -200,8 +200,8 @@ class Watch(Hearing):
             self._wake()
         if self._concern.optimizer(optimizer):
             self.updates.know(optimizer)
-            if self.step:
-                self.schedule.anew()
+            if self.step and self.schedule.anew():
+                self.losses.anew()
 
     def _index(self, optimizer: Optimizer) -> int | None:
         known = self.updates.known(optimizer)
@@ -295,7 +295,7 @@ class Watch(Hearing):
             self._looks.emit(self.step)
             self._steps.emit(self.step)
         self._late(wait=False)
-        again = self.due and self.schedule.looks % FACT_LOOKS == 0
+        again = self.due and (self.schedule.looks % FACT_LOOKS == 0 or self.owned.unwritten)
         if again or self.step in FACT_STEPS or self.updates.fresh:
             self.updates.fresh = False
             self._write_facts()
@@ -351,6 +351,8 @@ class Watch(Hearing):
 
     def _write_run(self, finished: str | None) -> None:
         self.notes |= self.models.evaluations()
+        if self.updates.renewed:
+            self.notes[m.N_RENEWED] = self.updates.renewed
         self.run = replace(
             self.run,
             steps=self.step,

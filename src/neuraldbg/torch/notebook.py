@@ -17,7 +17,7 @@ from neuraldbg.config import DEFAULT_BUDGET
 from neuraldbg.errors import RunFileError
 from neuraldbg.experiments import outcome
 from neuraldbg.experiments.interventions import Intervention
-from neuraldbg.experiments.outcome import Outcome
+from neuraldbg.experiments.outcome import Outcome, Scope
 from neuraldbg.experiments.runner import Result
 from neuraldbg.experiments.seeding import Shift
 from neuraldbg.experiments.spec import Status
@@ -35,13 +35,13 @@ class Bench:
 
     Args:
         train: Builds its model, optimizer and data, and trains; takes nothing.
-        stop: The step after which a trial ends.
+        scope: What trials are judged on; each ends after its last step.
         seconds: Budget for all trials.
     """
 
-    def __init__(self, train: Callable[[], object], stop: int, seconds: float) -> None:
+    def __init__(self, train: Callable[[], object], scope: Scope, seconds: float) -> None:
         self._train = train
-        self._stop = stop
+        self._scope = scope
         self._ends = time.monotonic() + seconds
         self._longest = 0.0
 
@@ -91,12 +91,12 @@ class Bench:
         return Status(action.applied if action is not None else 0), str(error or "")
 
     def _step(self, step: int, loss: float) -> None:
-        if step >= self._stop:
+        if step >= self._scope.last:
             raise _EnoughError
 
     def _read(self, path: Path) -> Outcome | None:
         try:
-            return outcome.read(path, self._stop)
+            return outcome.read(path, self._scope)
         except RunFileError:
             return None
 

@@ -104,6 +104,11 @@ class Ownership:
                 for name, module in model.named_modules():
                     self._training[root.full_name(name)] = module.training
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether training uses a model whose facts were never written; it may soon be gone."""
+        return any(root.used() and root not in self._modules for root in self._roots)
+
     def write(self, writer: RunWriter, updates: ParamSide) -> None:
         """Write the facts of modules, parameters and optimizers."""
         self._read_optimizers(updates)

@@ -124,12 +124,18 @@ class Schedule:
         owed = -self._following
         return LONGEST_REST if owed >= LONGEST_REST * earned else math.ceil(owed / earned)
 
-    def anew(self) -> None:
-        """Another training begins in the same run: look densely, as at the run's start."""
-        if self._later < LATER_TRAININGS:
-            self._later += 1
-            self._purse = max(self._purse, RESERVE)
-            self.trigger()
+    def anew(self) -> bool:
+        """Another training begins in the same run: look densely, as at the run's start.
+
+        Returns:
+            Whether it is one of the first, for which that is done.
+        """
+        if self._later >= LATER_TRAININGS:
+            return False
+        self._later += 1
+        self._purse = max(self._purse, RESERVE)
+        self.trigger()
+        return True
 
     def trigger(self) -> None:
         """Something looks suspicious: look densely for a while."""

@@ -135,6 +135,10 @@ class LossSide:
         if loss.grad_fn is not None and (self._reads <= REACH_READS or self._reads > READS):
             self._meet(graph.leaves(loss.grad_fn))
 
+    def anew(self) -> None:
+        """Another training begins: its losses are read like the first ones of the run."""
+        self._reads = 0
+
     def look_out(self, loss: Tensor, step: int, *, due: bool) -> None:
         """Look for operations that make NaN or infinity, at every step that can pay for it.
 

@@ -17,6 +17,7 @@ from neuraldbg.torch import facts
 from neuraldbg.torch.identity import ByTensor
 from neuraldbg.torch.optimizer import COLUMNS, Line, ParamLook, carried, has_values
 from neuraldbg.torch.streams import Stream
+from neuraldbg.torch.succession import Lines, held
 
 # Rows closer than this (in units of the weight's scale) start out as equal; their spread
 # is then followed, since a symmetric start that training breaks is no fault.
@@ -40,6 +41,7 @@ class ParamSide:
         self.fresh = False  # whether an optimizer has stepped that had not before
         self.initial: ByTensor[dict[str, Any]] = ByTensor()
         self._idle: list[weakref.ref[Optimizer]] = []
+        self._lines = Lines()
         self._leader = 0
         self._behind: dict[int, int] = {}
         self._attempt: tuple[int, int] | None = None
@@ -68,6 +70,11 @@ class ParamSide:
         return bool(self.stepped or self._idle)
 
     @property
+    def renewed(self) -> int:
+        """How often an optimizer took the place of one that was made for the same parameters."""
+        return self._lines.renewed
+
+    @property
     def alone(self) -> bool:
         """Whether the one optimizer that ever stepped is the only one there is."""
         return len(self.stepped) == 1 and not self._idle
@@ -81,7 +88,12 @@ class ParamSide:
         for i, ref in enumerate(self.stepped):
             if ref() is optimizer:
                 return i
-        self._idle = [ref for ref in self._idle if ref() is not optimizer]
+        self._idle = [ref for ref in self._idle if ref() not in (None, optimizer)]
+        heir = self._lines.heir(optimizer)
+        if heir is not None:
+            self.stepped[heir] = weakref.ref(optimizer)
+            return heir
+        self._lines.begin(optimizer)
         self.stepped.append(weakref.ref(optimizer))
         self.counts.append(0)
         self.fresh = True
@@ -245,8 +257,3 @@ class ParamSide:
                 state = scaler._per_optimizer_states.get(id(optimizer))
                 return not state or state["stage"].name == "READY"
         return False
-
-
-def held(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters that an optimizer holds."""
-    return [p for group in optimizer.param_groups for p in group["params"]]

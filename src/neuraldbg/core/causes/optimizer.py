@@ -9,6 +9,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
@@ -169,12 +170,31 @@ def _optimizer_misconfigured(view: View) -> Finding | None:
             )
     if view.adaptive and (beta2 < 0.5 or beta2 > 0.99999):
         found.append(evidence(f"beta2 {beta2:g} is far from sound (0.9 to 0.9999)", 5.0))
+    summary = f"The optimizer's settings (eps {eps:g}, beta2 {beta2:g}) defeat its steps."
+    anew = _made_anew(view)
+    if anew is not None:
+        found.append(anew)
+        summary = "The optimizer is made anew for nearly every step, and forgets its moments."
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))
-    return Finding(
-        tuple(found),
-        (),
-        0,
-        f"The optimizer's settings (eps {eps:g}, beta2 {beta2:g}) defeat its steps.",
+    repair = REMADE_REPAIR if anew is not None else ""
+    return Finding(tuple(found), (), 0, summary, repair)
+
+
+REMADE_REPAIR: Final = (
+    "Make the optimizer once, before the loop: each new one starts without moments."
+)
+# Share of the steps that a new optimizer takes, from which none ever builds up its moments.
+MADE_ANEW: Final = 0.5
+
+
+def _made_anew(view: View) -> Evidence | None:
+    steps, anew = view.count(m.N_STEPS), view.count(m.N_RENEWED)
+    remembers = view.adaptive or view.setting("momentum", 0.0) > 0
+    if not remembers or not steps or anew < MADE_ANEW * steps:
+        return None
+    text = (
+        f"{anew:,} of {steps:,} steps were the first of an optimizer made for the same parameters"
     )
+    return evidence(text, 3.0)
