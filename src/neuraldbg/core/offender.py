@@ -22,6 +22,8 @@ SOUND: Final = (NORMALISATION | WEIGHT_LAYERS) - {"LSTM", "GRU", "RNN"}
 # A gradient of this size is near the end of float32 (3e38, its square is summed): what goes
 # beyond that has exploded, and no single operation made it.
 LARGE: Final = 1e15
+# Outputs below this have not exploded: exp(80) is still a float32.
+TAME: Final = 80.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +175,26 @@ def _backward_offender(view: View, step: int) -> Offender | None:
 
 def _at_the_loss(view: View, last: ModuleFact, step: int) -> Offender | None:
     loss = view.record.series(Kind.LOSS, "loss", m.L_VALUE).between(step, step).values
-    if not len(loss) or not math.isfinite(loss[0]):
+    if not len(loss):
         return None
+    if not math.isfinite(loss[0]):
+        return _in_the_loss(view, last, step)
     text = (
         f"the loss of step {step} is finite and so is every output, but its gradient at "
         f"{last.name} is not: an operation between {last.name} and the loss has an infinite slope"
+    )
+    return Offender((last.name,), step, text, 4.0)
+
+
+def _in_the_loss(view: View, last: ModuleFact, step: int) -> Offender | None:
+    """The code of the loss, where all that it was given by the model is of usual size."""
+    size = max(_count(view, x, m.ACT_ABSMAX, step) for x in view.layers[-3:])
+    target = view.batch("target", m.B_NONFINITE).between(step, step).values
+    if not size < TAME or (len(target) and target[0] > 0):
+        return None
+    text = (
+        f"the loss of step {step} is not finite although every output is, and none is above "
+        f"{size:.3g}: what is computed between {last.name} and the loss makes it"
     )
     return Offender((last.name,), step, text, 4.0)
 

@@ -97,12 +97,27 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     """The loss of the best constant prediction, from the statistics of the targets."""
     index = "0" if name == "loss" else name.removeprefix("loss.")
     fact = next((f for f in record.facts.losses if str(f.index) == index), None)
-    factor = 1.0 if fact is None or not fact.parts else fact.parts[0].factor
-    whole = fact is not None and not fact.weighted and len(fact.parts) <= 1
-    if fact is None or not whole or fact.reduction == "sum" or factor is None:
+    if fact is None or fact.weighted or fact.reduction == "sum":
+        return None
+    factor = _factor(fact)
+    if factor is None:
         return None
     level = _chance(fact, record)
     return level * factor if level is not None and factor > 0 else None
+
+
+def _factor(fact: LossFact) -> float | None:
+    """What the loss multiplies its one kind of term by; None where it adds up several kinds.
+
+    A contrastive loss adds the cross-entropies of rows and columns, which are of one size.
+    """
+    alike = {(part.kind, part.reduction, part.entries) for part in fact.parts}
+    factors = [part.factor for part in fact.parts if part.factor is not None]
+    if len(alike) > 1 or len(factors) < len(fact.parts):
+        return None
+    if len(fact.parts) > 1 and fact.parts[0].kind not in ("nll", "cross_entropy"):
+        return None
+    return sum(factors) if factors else 1.0
 
 
 def _chance(fact: LossFact, record: Record) -> float | None:
@@ -117,13 +132,26 @@ def _chance(fact: LossFact, record: Record) -> float | None:
         p = target[m.B_MEAN]
         return -p * math.log(p) - (1 - p) * math.log(1 - p) if 0 < p < 1 else None
     between = target[m.B_SAMPLE_STD] * math.hypot(target[m.B_MEAN], target[m.B_STD])
-    if not between > 0:
+    if not between > 0 or drifts(record, between):
         return None
     if fact.kind == "mse":
         return between * between
     if fact.kind == "l1":
         return between * math.sqrt(2 / math.pi)
     return _huber(between) if fact.kind == "smooth_l1" else None
+
+
+def drifts(record: Record, within: float) -> bool:
+    """Whether targets differ more from batch to batch than inside one.
+
+    Then a batch does not tell how far all targets are spread.
+
+    Args:
+        record: The run.
+        within: Standard deviation between the samples of a batch.
+    """
+    means = record.series(Kind.BATCH, "target", m.B_MEAN).finite().values
+    return len(means) > 1 and float(means.std()) > 2 * within
 
 
 def _huber(spread: float) -> float:

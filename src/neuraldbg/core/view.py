@@ -256,10 +256,19 @@ class View:
             text = "the loss is a policy's objective, which does not tell how well it does"
             return Trouble(0.0, "none", text, None)
         diverging = self.first(EventType.LOSS, "diverging")
-        if diverging is not None and path.last > path.first:
+        if diverging is not None and path.last > path.first * max(self._grown_targets, 1.0):
             text = f"the loss rises from {path.first:.3g} to {path.last:.3g}"
             return Trouble(1.0, "diverged", text, diverging.step)
         return self._learning(path)
+
+    @cached_property
+    def _grown_targets(self) -> float:
+        """By what factor the targets have grown: those of a critic do, and its loss with them."""
+        mean, std = (self.batch("target", x).finite().values for x in (m.B_MEAN, m.B_STD))
+        n = min(len(mean), len(std))
+        size = np.hypot(mean[:n], std[:n])
+        early, late = size[:EARLY], size[-EARLY:]
+        return float(np.median(late) / np.median(early)) if n > 2 * EARLY and early.any() else 1.0
 
     @property
     def breaks(self) -> bool:
@@ -269,16 +278,22 @@ class View:
     def _recovers(self, path: Trajectory) -> bool:
         return bool(np.isfinite(path.series.values[-5:]).all())
 
+    @cached_property
+    def _beside(self) -> list[Trajectory]:
+        """The losses of further optimizers that train together with the first."""
+        names = [f"loss.{fact.index}" for fact in self.facts.losses if fact.index]
+        further = [trajectory(self.record, name) for name in names]
+        end = self.path.series.steps[-1] if len(self.path.series) else 0
+        return [p for p in further if len(p.series) > 5 and p.series.steps[0] < end]
+
     def _learning(self, path: Trajectory) -> Trouble:
-        gain = path.gain
-        if gain is not None and path.chance is not None:
-            level = float(np.clip((LITTLE - gain) / LITTLE, 0.0, 1.0))
+        # A critic at chance is no failure while what it judges learns.
+        level = min(map(_unlearnt, (path, *self._beside)))
+        text = f"the loss goes from {path.first:.3g} to {path.last:.3g}"
+        if path.gain is not None and path.chance is not None:
             text = (
                 f"the loss ends at {path.last:.3g}, where a constant guess gives {path.chance:.3g}"
             )
-        else:
-            level = float(np.clip((SMALL_FALL - path.fall) / SMALL_FALL, 0.0, 1.0))
-            text = f"the loss goes from {path.first:.3g} to {path.last:.3g}"
         kind = "not_learning" if level > 0 else "none"
         return Trouble(level, kind, text, int(path.series.steps[0]) if level > 0 else None)
 
@@ -293,10 +308,8 @@ class View:
             return 0.0
         if len(self.path.series) < 5 or self.by_reward:
             return 0.5
-        gain, least = self.path.gain, LITTLE
-        if gain is None:
-            gain, least = self.path.fall, SMALL_FALL
-        return float(np.clip((gain - least) / (MOST - least), 0.0, 1.0))
+        # Nor is all well where the critic alone learns.
+        return statistics.fmean(map(_share, (self.path, *self._beside)))
 
     def fails(self, weight: float = 2.0, against: float = 4.0) -> Evidence:
         """The run's failure as evidence for a cause that would make it fail.
@@ -307,6 +320,18 @@ class View:
         """
         value = weight * self.trouble.level - against * self.learnt
         return Evidence(self.trouble.text, value, where="loss", step=self.trouble.step)
+
+
+def _unlearnt(path: Trajectory) -> float:
+    """How clearly a loss shows that nothing was learnt: 0 to 1."""
+    share, least = (path.fall, SMALL_FALL) if path.gain is None else (path.gain, LITTLE)
+    return float(np.clip((least - share) / least, 0.0, 1.0))
+
+
+def _share(path: Trajectory) -> float:
+    """How much of what could be learnt a loss shows to be learnt: 0 to 1."""
+    share, least = (path.fall, SMALL_FALL) if path.gain is None else (path.gain, LITTLE)
+    return float(np.clip((share - least) / (MOST - least), 0.0, 1.0))
 
 
 def drop_probability(module: ModuleFact) -> float:

@@ -12,7 +12,7 @@ from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.loop import listed
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import ModuleFact
-from neuraldbg.core.view import DROPOUT, View, drop_probability
+from neuraldbg.core.view import BATCHNORM, DROPOUT, View, drop_probability
 
 RECURRENT = frozenset({"LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"})
 SQUASHING = frozenset({"Sigmoid", "Tanh", "Softsign", "Hardsigmoid"})
@@ -146,6 +146,9 @@ def _missing_nonlinearity(view: View) -> Finding | None:
         evidence(text, 3.0 + 0.5 * min(len(chain), 4), where=chain[0].name),
         view.fails(2.0, 3.0),
     ]
+    unused = _unused(view)
+    if unused:
+        found.append(evidence(f"{listed(tuple(unused))} was made, and is never called", 2.0))
     names = tuple(x.name for x in chain)
     parents = tuple(dict.fromkeys(n.rpartition(".")[0] for n in names if "." in n))
     return Finding(
@@ -199,13 +202,31 @@ def _is_all(view: View, chain: list[ModuleFact]) -> bool:
     return len(chain) >= (max(len(hidden) - 1, 3) if hides else (len(hidden) + 1) // 2)
 
 
+def _passed_on(view: View, giver: ModuleFact, taker: ModuleFact) -> str:
+    """The last module between two layers that keeps a linear function linear; else the giver."""
+    first, last = giver.order or 0, taker.order or 0
+    between = [x for x in view.record.called() if first < (x.order or 0) < last and x.leaf]
+    straight = bool(between) and all(x.kind in BATCHNORM for x in between)
+    return between[-1].name if straight else giver.name
+
+
+def _unused(view: View) -> list[str]:
+    """Activations that were made and are never called, in modules that are."""
+    ran = {x.name for x in view.record.called()}
+    return [
+        x.name
+        for x in view.facts.modules
+        if x.kind in BENDING and x.order is None and x.name.rpartition(".")[0] in ran
+    ]
+
+
 def _direct(view: View, giver: ModuleFact, taker: ModuleFact, drops: set[float]) -> bool:
     """Whether the input of one layer is the output of another, up to dropout.
 
     Dropout leaves the share p of zeros and scales the rest by 1 / (1 - p), so the root
     mean square grows by 1 / sqrt(1 - p); a rectifier leaves zeros and shrinks it.
     """
-    given = view.usual(view.module(giver.name, m.ACT_RMS), 5)
+    given = view.usual(view.module(_passed_on(view, giver, taker), m.ACT_RMS), 5)
     taken = view.usual(view.module(taker.name, m.IN_RMS), 5)
     zeros = view.usual(view.module(taker.name, m.IN_ZERO), 5)
     if not (given > 0 and taken > 0):

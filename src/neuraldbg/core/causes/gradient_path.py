@@ -39,6 +39,8 @@ def _broken_graph(view: View) -> Finding | None:
     used = [p for p in absent if _called(view, p.module)]
     if used and any(p.reached for p in view.facts.params):
         return _never_reached(view, used)
+    if used and all(p.reached is False for p in view.facts.params):
+        return _reaches_nothing(view, used)
     if any("Normal" in fact.ops for fact in view.facts.losses):
         return _sampled(view)
     return _flat(view)
@@ -69,11 +71,25 @@ def _never_reached(view: View, used: list[ParamFact]) -> Finding:
                 where=names[0],
             )
         )
+    if all(_closes_stack(view, n) for n in names):
+        text = f"{names[0]} is in the last block of a stack, whose other blocks get gradients there"
+        found.append(evidence(f"{text}: its output may be left unused", -6.0, where=names[0]))
     found.append(view.fails(1.0, 0.5))
     place = (*feeds, *(n for n in names if n not in feeds))
     return Finding(
         tuple(found), place, 0, f"No gradient reaches {listed(place)}: the graph is cut behind it."
     )
+
+
+def _reaches_nothing(view: View, used: list[ParamFact]) -> Finding:
+    """A loss whose graph ends at a tensor that is no parameter."""
+    last = [x.name for x in view.layers[-1:]]
+    text = (
+        f"the graph of the loss reaches no parameter, and none of the {len(used)} that ran and "
+        "that the optimizer holds ever got a gradient"
+    )
+    found = (evidence(text, 7.0, where=next(iter(last), None), step=0), view.fails(1.0, 1.0))
+    return Finding(found, tuple(last), 0, text[0].upper() + text[1:] + ".")
 
 
 def _constant(view: View) -> Finding | None:
@@ -125,6 +141,21 @@ def _quiet(view: View, module: str) -> bool:
         for x in view.facts.modules
         if x.name == module or (x.name and module.startswith(x.name + "."))
     )
+
+
+def _closes_stack(view: View, module: str) -> bool:
+    """Whether it is in the last of several numbered blocks, and all its like get gradients."""
+    words = module.split(".")
+    numbered = [i for i, word in enumerate(words) if word.isdecimal() and int(word) > 0]
+    if not numbered:
+        return False
+    place = numbered[0]
+    like = [
+        ".".join([*words[:place], str(i), *words[place + 1 :]]) for i in range(int(words[place]))
+    ]
+    got = [any(p.reached for p in view.params_of(name)) for name in like]
+    after = ".".join([*words[:place], str(int(words[place]) + 1)])
+    return all(got) and view.record.module(after) is None
 
 
 def _feeds(view: View, module: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Floats, Series
+from neuraldbg.core.trajectory import drifts
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
@@ -263,6 +266,48 @@ def _learnt_little(view: View) -> Evidence:
     return evidence(text, 1.5 if gain < 0.3 else -1.0 if gain < 0.6 else -4.5)
 
 
+STEADY: Final = 0.3  # change from batch to batch, over the spread of all batches
+CROSSINGS: Final = 4  # times that the targets of the batches swing from low to high or back
+
+
+def _in_order(view: View) -> Finding | None:
+    """Targets of a regression that swing from batch to batch, and hardly differ inside one.
+
+    Those of a critic that follows itself drift, too, but only in one direction.
+    """
+    mean = view.batch("target", m.B_MEAN).finite()
+    spread, std, size = (
+        view.batch("target", x).median() for x in (m.B_SAMPLE_STD, m.B_STD, m.B_SIZE)
+    )
+    within = spread * math.hypot(mean.median(), std)
+    if len(mean) < 10 or not size >= 4 or not within > 0 or not drifts(view.record, within):
+        return None
+    swings = _swings(mean.values)
+    if swings < CROSSINGS or not _smooth(mean):
+        return None
+    text = (
+        f"targets differ {mean.values.std() / within:.1f} times as much from batch to batch as "
+        f"inside one, and swing between low and high {swings} times"
+    )
+    found = (evidence(text, 4.5, where="target", step=0), view.fails(1.5, 1.5))
+    return Finding(found, ("target",), 0, "Batches come in the order of their targets.")
+
+
+def _swings(values: Floats) -> int:
+    """How often a series goes from its lowest quarter to its highest, or back."""
+    low, high = np.quantile(values, (0.25, 0.75))
+    ends = np.where(values <= low, -1, np.where(values >= high, 1, 0))
+    ends = ends[ends != 0]
+    return int(np.count_nonzero(ends[1:] != ends[:-1]))
+
+
+def _smooth(series: Series) -> bool:
+    """Whether successive steps differ little, as neighbours in an order do, and noise does not."""
+    next_to = np.diff(series.steps) == 1
+    change = np.abs(np.diff(series.values))[next_to]
+    return len(change) > 0 and float(np.median(change)) < STEADY * float(series.values.std())
+
+
 @cause(
     "unshuffled_data",
     "Batches come in the order of the classes.",
@@ -276,6 +321,9 @@ def _learnt_little(view: View) -> Evidence:
     experiment="shuffle",
 )
 def _unshuffled_data(view: View) -> Finding | None:
+    swinging = _in_order(view)
+    if swinging is not None:
+        return swinging
     majority = view.batch("target", m.B_MAJORITY).finite()
     mean = view.batch("target", m.B_MEAN).finite()
     moves = view.batch("target", m.B_TRANSITIONS).median()

@@ -11,6 +11,7 @@ from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.events import EventType
 from neuraldbg.core.facts import Kind
+from neuraldbg.core.record import Floats
 from neuraldbg.core.view import View
 
 # Update-to-weight ratios: 1e-3 is the usual advice for a whole run; with Adam at sound
@@ -284,7 +285,7 @@ def _lr_schedule(view: View) -> Finding | None:
         step = int(lr.steps[int(np.argmax(after))])
         text = f"the rate fell from {peak:.3g} to under 1 % of it by step {step}: {share:.0%} of the run had no rate left"
         found.append(evidence(text, 3.0 + 3.0 * share, step=step, share=share))
-    found += _mistimed(view, len(lr))
+    found += _mistimed(view, len(lr)) + _never_arrives(view, lr.values)
     grown = float(lr.values[-1] / max(lr.values[0], 1e-30))
     if grown > 10 and view.trouble.kind in ("diverged", "nonfinite"):
         found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 6.0))
@@ -297,6 +298,22 @@ def _lr_schedule(view: View) -> Finding | None:
         step,
         f"The learning rate schedule leaves {lr.values[-1]:.2g} of {peak:.2g} at the end.",
     )
+
+
+# Share of the rate it was made with that an optimizer has reached by the end of a run.
+ARRIVED = 0.2
+
+
+def _never_arrives(view: View, rates: Floats) -> list[Evidence]:
+    """A warm-up that is still under way when the run ends, far below the optimizer's own rate."""
+    meant, last = view.setting("initial_lr"), float(rates[-1])
+    if not last < ARRIVED * meant or last < rates.max() or not last > rates[0]:
+        return []
+    text = (
+        f"the rate was still rising when the run ended: it had reached {last:.2g} of the "
+        f"{meant:g} that the optimizer was made with"
+    )
+    return [evidence(text, 4.5, step=0)]
 
 
 def _mistimed(view: View, steps: int) -> list[Evidence]:
