@@ -156,3 +156,24 @@ def test_a_guess_at_what_was_missed_says_how_to_see_it() -> None:
     assert best.cause == "nonfinite_operation"
     assert f"at step {STEP + 2} fell between two looks" in best.summary
     assert "neuraldbg verify" in best.summary
+
+
+def broken_loss(size: float) -> Draft:
+    """Every output is finite, the loss of the step is not, nor what it sends back."""
+    draft = backward("fc1", "act1", "fc2", "act2", "fc3").breaks(STEP)
+    return draft.of_module("fc3", act_absmax=size)
+
+
+def test_a_loss_that_is_not_finite_with_outputs_of_usual_size_is_made_by_its_own_code() -> None:
+    made = found(broken_loss(3.0))
+    assert made is not None
+    assert made.where == ("fc3",)
+    assert "what is computed between fc3 and the loss makes it" in made.text
+
+
+def test_outputs_that_have_exploded_break_any_loss() -> None:
+    assert found(broken_loss(1e4)) is None
+
+
+def test_targets_that_are_not_finite_break_it_as_well() -> None:
+    assert found(broken_loss(3.0).of_batch("target", nonfinite=at(STEP))) is None

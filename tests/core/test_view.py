@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.detect import extract
 from neuraldbg.core.events import EventType, SemanticEvent
 from neuraldbg.core.facts import Facts, Kind, ModuleFact, OptimizerFact, RunFact
-from neuraldbg.core.record import Record
+from neuraldbg.core.record import Record, Series
 from neuraldbg.core.view import BATCHNORM, DROPOUT, NORMALISATION, View, drop_probability
 
-from .records import CLASSES, STEPS, Draft, classifier
+from .records import CLASSES, EVERY, STEPS, Draft, classifier
 
 
 def view(draft: Draft) -> View:
@@ -226,3 +227,36 @@ def test_failure_supports_a_cause_and_success_opposes_it() -> None:
 def test_chance_is_in_the_text() -> None:
     assert "a constant guess gives 2.29" in view(classifier().stays()).trouble.text
     assert f"{math.log(CLASSES):.2f}" == "2.30"
+
+
+# -- several losses, and targets that move -----------------------------------------------------
+
+
+def adversarial(critic: float, judged: float) -> Draft:
+    """Two optimizers in turn: the critic's loss ends at one value, that of the other at another."""
+    draft = classifier().falls(1.4, critic)
+    draft.losses = [replace(draft.losses[0], kind="custom", parts=())]
+    draft.losses.append(replace(draft.losses[0], index=1))
+    second = np.linspace(1.4, judged, STEPS)
+    draft.put(Kind.LOSS, "loss.1", m.L_VALUE, second)
+    channel = next(c for c in draft.channels if c.name == "loss.1")
+    draft.channels[channel] = Series(np.arange(STEPS, dtype=np.int64), second)
+    return draft
+
+
+def test_a_critic_at_chance_is_no_failure_while_the_other_learns() -> None:
+    assert view(adversarial(1.38, 0.2)).trouble.kind == "none"
+    assert view(adversarial(1.38, 1.38)).trouble.kind == "not_learning"
+
+
+def test_nor_is_all_well_where_the_critic_alone_learns() -> None:
+    assert view(adversarial(0.001, 1.38)).learnt < 0.6
+    assert view(adversarial(0.001, 0.001)).learnt == pytest.approx(1.0)
+
+
+def test_a_loss_that_grows_with_its_targets_tells_nothing() -> None:
+    draft = classifier().change_loss(kind="custom", parts=()).falls(1.0, 1.2)
+    assert view(draft).trouble.level > 0
+    grown = draft.of_batch("target", mean=np.linspace(0.1, 20.0, STEPS // EVERY), std=0.1)
+    assert view(grown).trouble.kind == "none"
+    assert view(grown).learnt == 0.5

@@ -73,6 +73,8 @@ LITTLE: Final = 0.15
 MOST: Final = 0.9
 # Without a chance level: the loss fell by less than this share.
 SMALL_FALL: Final = 0.10
+# Targets that grow so much are a critic's own, and its loss does not tell how well it does.
+GROWN: Final = 3.0
 EARLY: Final = 10  # looks that count as early
 FEW: Final = 200  # numbers whose median the standard library finds sooner than NumPy
 
@@ -259,6 +261,9 @@ class View:
         if diverging is not None and path.last > path.first * max(self._grown_targets, 1.0):
             text = f"the loss rises from {path.first:.3g} to {path.last:.3g}"
             return Trouble(1.0, "diverged", text, diverging.step)
+        if self._grown_targets > GROWN and path.fall < SMALL_FALL:
+            text = f"the targets grew {self._grown_targets:.3g}-fold, and the loss with them"
+            return Trouble(0.0, "none", text, None)
         return self._learning(path)
 
     @cached_property
@@ -306,7 +311,7 @@ class View:
         """
         if self.breaks:
             return 0.0
-        if len(self.path.series) < 5 or self.by_reward:
+        if len(self.path.series) < 5 or self.by_reward or self._grown_targets > GROWN:
             return 0.5
         # Nor is all well where the critic alone learns.
         return statistics.fmean(map(_share, (self.path, *self._beside)))

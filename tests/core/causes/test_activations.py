@@ -239,3 +239,18 @@ def test_the_gates_of_a_recurrent_layer_are_no_stack() -> None:
     assert "saturating_activation" in accused(draft)
     draft.change_module("fc1", kind="GRU")
     assert "saturating_activation" not in accused(draft)
+
+
+def test_batch_normalisation_between_linear_layers_is_no_nonlinearity() -> None:
+    draft = linear().stays()
+    for layer in ("fc2", "fc3"):
+        draft.module(f"norm_{layer}", "BatchNorm1d", before=layer)
+        draft.of_module(f"norm_{layer}", act_rms=1.0).of_module(layer, in_rms=1.0)
+    convict(draft, "missing_nonlinearity", where="fc1")
+
+
+def test_an_activation_that_is_made_and_never_called_says_so() -> None:
+    draft = linear().stays()
+    draft.module("act", "ReLU", before="fc2").change_module("act", order=None, calls=0)
+    best = convict(draft, "missing_nonlinearity", where="fc1")
+    assert "act was made, and is never called" in texts(best)

@@ -168,3 +168,39 @@ def test_a_sample_of_torch_normal_passes_no_gradient() -> None:
 def test_a_layer_that_no_gradient_reaches_says_more_than_a_sample_elsewhere() -> None:
     best = convict(cut("fc1").change_loss(ops=("Mean", "Normal")), "broken_graph", where="fc1")
     assert "torch.normal" not in texts(best)
+
+
+# -- all or next to nothing ------------------------------------------------------------------
+
+
+def test_a_loss_whose_graph_reaches_no_parameter_is_cut_off() -> None:
+    draft = cut("fc1", "fc2", "fc3")
+    draft.change_param("*", reached=False)
+    best = convict(draft, "broken_graph", where="fc3")
+    assert "reaches no parameter" in texts(best)
+
+
+def stack(*missing: str) -> Draft:
+    """Three blocks with two branches each, some of which never get a gradient."""
+    draft = classifier()
+    for i in range(3):
+        draft.module(f"blocks.{i}", "Block", leaf=False, before="fc3")
+        for branch in ("skip", "dense"):
+            draft.layer(f"blocks.{i}.{branch}", 64, 64)
+    draft.change_param("blocks.*", reached=True)
+    for name in missing:
+        draft.change_param(f"{name}.*", reached=False)
+        draft.of_param(f"{name}.*", grad_none=1.0, still=1.0)
+    return draft
+
+
+def test_the_last_branch_of_a_stack_may_be_left_unused() -> None:
+    assert "broken_graph" not in accused(stack("blocks.2.dense"))
+
+
+def test_a_branch_in_the_middle_of_a_stack_is_cut() -> None:
+    assert "broken_graph" in accused(stack("blocks.1.dense"))
+
+
+def test_a_branch_that_is_cut_in_every_block_is_cut() -> None:
+    assert "broken_graph" in accused(stack(*(f"blocks.{i}.dense" for i in range(3))))

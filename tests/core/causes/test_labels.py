@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.facts import Kind, TensorFact
+from neuraldbg.core.record import Series
 from neuraldbg.core.trajectory import trajectory
 
 from ..records import BATCH, Draft, classifier, regression
@@ -300,3 +301,35 @@ def test_masks_that_were_scaled_down_hold_no_yes() -> None:
 @pytest.mark.parametrize("top", [1.0, 0.9, 0.6])
 def test_softened_labels_are_still_labels(top: float) -> None:
     assert "degenerate_targets" not in accused(masks(top))
+
+
+# -- targets of a regression in order --------------------------------------------------------
+
+
+def swinging(turns: float, noise: float = 0.0) -> Draft:
+    """Targets that go round and round, and hardly differ inside a batch; the loss stays high."""
+    draft = regression().falls(1.0, 0.6)
+    where = np.linspace(0, 2 * math.pi * turns, LOOKS)
+    jitter = noise * np.random.default_rng(0).normal(size=LOOKS)
+    draft.put(Kind.BATCH, "target", "mean", np.sin(where) + jitter)
+    channel = next(c for c in draft.channels if c.metric == "mean" and c.name == "target")
+    draft.channels[channel] = Series(np.arange(LOOKS, dtype=np.int64), np.sin(where) + jitter)
+    return draft.of_batch("target", std=0.05, sample_std=0.05)
+
+
+def test_targets_that_go_round_batch_after_batch_are_in_order() -> None:
+    best = convict(swinging(2), "unshuffled_data", where="target")
+    assert "swing between low and high 3 times" in texts(best)
+
+
+def test_targets_that_drift_are_those_of_a_critic() -> None:
+    assert "unshuffled_data" not in accused(swinging(0.25))
+
+
+def test_targets_that_jump_from_batch_to_batch_are_not_in_order() -> None:
+    assert "unshuffled_data" not in accused(swinging(2, noise=3.0))
+
+
+def test_batches_that_differ_more_than_their_samples_do_not_tell_the_chance_level() -> None:
+    assert trajectory(regression().build()).chance is not None
+    assert trajectory(swinging(2).build()).chance is None

@@ -240,3 +240,22 @@ def test_tiny_updates_at_a_usual_rate_are_small_gradients_doing() -> None:
     assert usual < low
     against = blamed(draft.change_optimizer("SGD", lr=0.2)).against
     assert "itself is usual, so the gradients must be small" in "".join(e.text for e in against)
+
+
+# -- a warm-up that never ends ---------------------------------------------------------------
+
+
+def warming(reached: float) -> Draft:
+    """A rate that rises all the time, to a share of the optimizer's own."""
+    draft = classifier().change_optimizer("AdamW", lr=1e-6, initial_lr=1e-3)
+    lr = np.linspace(1e-6, reached * 1e-3, draft.steps)
+    return draft.of_optimizer("0.0", lr=lr).falls(2.3, 1.2)
+
+
+def test_a_warm_up_that_the_run_does_not_outlast_is_a_schedule_fault() -> None:
+    best = convict(warming(0.05), "lr_schedule")
+    assert "it had reached 5e-05 of the 0.001" in texts(best)
+
+
+def test_a_warm_up_that_is_nearly_done_is_none() -> None:
+    assert "lr_schedule" not in accused(warming(0.5))

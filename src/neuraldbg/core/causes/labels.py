@@ -267,7 +267,8 @@ def _learnt_little(view: View) -> Evidence:
 
 
 STEADY: Final = 0.3  # change from batch to batch, over the spread of all batches
-CROSSINGS: Final = 4  # times that the targets of the batches swing from low to high or back
+# A drift goes from low to high once, a rise and a fall are two; three are a cycle that comes again.
+CROSSINGS: Final = 3
 
 
 def _in_order(view: View) -> Finding | None:

@@ -285,7 +285,9 @@ def _lr_schedule(view: View) -> Finding | None:
         step = int(lr.steps[int(np.argmax(after))])
         text = f"the rate fell from {peak:.3g} to under 1 % of it by step {step}: {share:.0%} of the run had no rate left"
         found.append(evidence(text, 3.0 + 3.0 * share, step=step, share=share))
-    found += _mistimed(view, len(lr)) + _never_arrives(view, lr.values)
+    warming = _never_arrives(view, lr.values)
+    step = 0 if warming and step is None else step
+    found += _mistimed(view, len(lr)) + warming
     grown = float(lr.values[-1] / max(lr.values[0], 1e-30))
     if grown > 10 and view.trouble.kind in ("diverged", "nonfinite"):
         found.append(evidence(f"the rate rose {grown:.3g}-fold and the loss diverged", 6.0))

@@ -252,6 +252,8 @@ def _frozen_params(view: View) -> Finding | None:
         view.fails(2.0, 4.0),
     ]
     found += _untrained(frozen)
+    if any(p.optimizer is not None for p in frozen):
+        found.append(evidence("an optimizer holds some of them, to train them", 0.5))
     return Finding(
         tuple(found), names, 0, f"{listed(names)} is frozen ({share:.0%} of all parameters)."
     )
