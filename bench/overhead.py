@@ -2,14 +2,15 @@
 
     python bench/overhead.py [--model gpt mlp ...] [--backend inductor eager]
                              [--variants none default ...] [--rounds 30] [--steps 10]
-                             [--warm-up 60] [--threads 1] [--json FILE]
+                             [--warm-up 60] [--processes 3] [--threads 1] [--json FILE]
 
-Each variant lives in its own process; the processes take turns of a few steps, so that all
-see the same state of the machine, and only one computes at a time. Reported is the ratio of
-a variant's median step time to the unwatched one's in the same round: the median over the
-rounds, and the range that holds the middle half of them; then the ratio of all steps together,
-the time of the first step (which compiles), the highest resident memory of the process, and
-how long the end of watching took.
+Each variant lives in processes of its own; the processes take turns of a few steps, so that all
+see the same state of the machine, and only one computes at a time. Two processes of one variant
+can differ by a quarter all their lives (where their memory lies decides), hence several of each.
+Reported is the ratio of a variant's median step time to the unwatched one's in the same round:
+the median over the rounds, and the range that holds the middle half of them; then the ratio of
+all steps together, the time of the first step (which compiles), the highest resident memory of
+a process, and how long the end of watching took.
 """
 
 from __future__ import annotations
@@ -99,24 +100,33 @@ class Turn:
 
 def measure(model: str, backend: str, o: argparse.Namespace) -> dict:
     """Ratios of step times against the variant `none`."""
-    turns = {}
-    for name in ["none", *(v for v in o.variants if v != "none")]:
-        turns[name] = Turn(model, backend, name, o.threads)
-        turns[name].steps(o.warm_up)
+    names = ["none", *(v for v in o.variants if v != "none")]
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
+    for name in names * o.processes:
+        turns[name].append(Turn(model, backend, name, o.threads))
+        turns[name][-1].steps(o.warm_up)
     all_times = {name: [] for name in turns}
     ratios = {name: [] for name in turns}
     for _ in range(o.rounds):
-        times = {name: turn.steps(o.steps) for name, turn in turns.items()}
+        times = {
+            name: [t for turn in several for t in turn.steps(o.steps)]
+            for name, several in turns.items()
+        }
         base = statistics.median(times["none"])
         for name, values in times.items():
             all_times[name] += values
             ratios[name].append(statistics.median(values) / base)
     return {
         name: _summary(ratios[name], all_times[name], all_times["none"])
-        | {"first_step_s": round(turn.first, 1)}
-        | {key: round(value, 3) for key, value in turn.close().items()}
-        for name, turn in turns.items()
+        | {"first_step_s": round(statistics.median(t.first for t in several), 1)}
+        | _ends([turn.close() for turn in several])
+        for name, several in turns.items()
     }
+
+
+def _ends(told: list[dict]) -> dict:
+    """Median time to close and highest memory over the processes of a variant."""
+    return {key: round(statistics.median(x[key] for x in told), 3) for key in told[0]}
 
 
 def _summary(ratios: list[float], times: list[float], base: list[float]) -> dict:
@@ -158,6 +168,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=60)
+    parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)

@@ -47,15 +47,18 @@ class Pair:
         """The change, as a share of what was left to learn: -inf..1.
 
         What is left is measured against the chance level (or the first loss) and, where
-        both runs start from the same loss, also against 0; the larger share counts.
+        both runs start from the same loss, also against 0; the larger share counts. A loss
+        that the fault itself blows up at once starts higher, but in the same units.
         """
         before, after = self.unchanged, self.changed
         if self.evaluates:
             return _less(before.evaluation, after.evaluation)
         left = max(1.0 - before.learnt, 0.05)
         share = (after.learnt - before.learnt) / left
-        alike = math.isclose(before.first, after.first, rel_tol=ALIKE) and not before.broke
-        return max(share, _less(before.last, after.last)) if alike and not after.broke else share
+        alike = math.isclose(before.first, after.first, rel_tol=ALIKE)
+        alike |= before.first > after.first and not self.rescales
+        whole = not before.broke and not after.broke
+        return max(share, _less(before.last, after.last)) if alike and whole else share
 
     @property
     def verdict(self) -> str:

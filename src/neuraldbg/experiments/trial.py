@@ -79,10 +79,11 @@ class Trial:
     def _intervene(self) -> None:
         from neuraldbg.torch import boundaries
         from neuraldbg.torch.interventions import Context, make
+        from neuraldbg.torch.interventions.later import Later
 
-        known = self._spec.context or {}
-        self._action = make(self._spec.intervention, Context.of(known))
-        boundaries.listen(self._action)
+        known = Context.of(self._spec.context or {})
+        self._action = make(self._spec.intervention, known)
+        boundaries.listen(Later(self._action, known.began))
         self._action.begin()
 
     def _step(self, step: int, loss: float) -> None:

@@ -169,7 +169,8 @@ class Experiment:
             yield from [(t, b) for t, b in chosen if b.result == result and not b.trouble]
 
     def _add(self, trials: Trials, seed: int) -> None:
-        known = context(that_began(self._record, self._scope.began))
+        began = self._scope.began
+        known = context(that_began(self._record, began)) | {"began": began}
         result = self._laboratory.trial(trials.intervention, seed, known)
         base = self._base(seed).outcome
         trials.applied += result.status.applied

@@ -23,6 +23,7 @@ from neuraldbg.experiments.seeding import Shift
 from neuraldbg.experiments.spec import Status
 from neuraldbg.torch import attach, boundaries
 from neuraldbg.torch.interventions import Action, Context, make
+from neuraldbg.torch.interventions.later import Later
 from neuraldbg.torch.interventions.patching import restore
 
 
@@ -68,14 +69,17 @@ class Bench:
         session = attach.start(path, DEFAULT_BUDGET, False, ["notebook"])  # noqa: FBT003
         session.each_step(self._step)
         action: Action | None = None
+        listener: Later | None = None
         error: Exception | None = None
         eager = intervention is not None and intervention.eager
         stance = torch.compiler.set_stance("force_eager" if eager else "default")
         try:
             with _seeded(seed):
                 if intervention is not None:
-                    action = make(intervention.name, Context.of(context))
-                    boundaries.listen(action)
+                    known = Context.of(context)
+                    action = make(intervention.name, known)
+                    listener = Later(action, known.began)
+                    boundaries.listen(listener)
                     action.begin()
                 with stance:
                     self._train()
@@ -84,8 +88,8 @@ class Bench:
         except Exception as failed:  # a failing training is what is under test
             error = failed
         finally:
-            if action is not None:
-                boundaries.ignore(action)
+            if listener is not None:
+                boundaries.ignore(listener)
             restore()
             session.finish("ok" if error is None else "exception", error)
         return Status(action.applied if action is not None else 0), str(error or "")

@@ -30,6 +30,7 @@ class Context:
         called: All modules that ran, in order of execution.
         lr_first, lr_peak: The first and the highest rate of the first group.
         steps: Length of the recorded run.
+        began: The first step of the training that fails, where several follow one another.
     """
 
     layers: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Context:
     lr_first: float | None = None
     lr_peak: float | None = None
     steps: int = 0
+    began: int = 0
 
     @classmethod
     def of(cls, known: Mapping[str, Any]) -> Context:
