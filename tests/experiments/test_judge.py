@@ -60,6 +60,16 @@ def test_a_pair(unchanged: Outcome, changed: Outcome, verdict: str) -> None:
     assert Pair(unchanged, changed).verdict == verdict
 
 
+BLOWN = Outcome("none", 0.0, 0.999, 1.3e4, 2.4, None, None, 99)
+CALM = Outcome("none", 0.0, 0.9, 2.2, 0.2, None, None, 99)
+
+
+def test_a_loss_that_the_fault_blows_up_at_once_is_compared_where_it_ends() -> None:
+    """By the share of its own first loss the failing run learnt more."""
+    assert Pair(BLOWN, CALM).verdict == "gone"
+    assert Pair(BLOWN, CALM, rescales=True).verdict == "unclear"
+
+
 def test_the_majority_of_seeds_decides() -> None:
     assert tried((STUCK, SOUND), (STUCK, SOUND), (STUCK, STUCK)).result == "confirmed"
     assert tried((STUCK, SOUND), (STUCK, STUCK), (STUCK, STUCK)).result == "refuted"

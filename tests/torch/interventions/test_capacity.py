@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from neuraldbg.experiments.interventions import interventions_for
 from neuraldbg.experiments.judge import Pair, Trials
+from neuraldbg.experiments.outcome import Scope
 from neuraldbg.torch.interventions.capacity import WIDTH
 from neuraldbg.torch.notebook import Bench
 
@@ -142,7 +143,7 @@ def test_width_is_the_cure_only_where_it_is_the_cause(rate: float, result: str) 
             functional.binary_cross_entropy_with_logits(model(bits), parity).backward()
             optimizer.step()
 
-    bench = Bench(train, stop=199, seconds=60)
+    bench = Bench(train, Scope(199), seconds=60)
     (widen,) = interventions_for("insufficient_capacity")
     trials = Trials(widen)
     for seed in (0, 1):
