@@ -638,3 +638,38 @@ def test_losses_on_a_device_are_taken_in_as_they_arrive(
         mine = train(mlp, optimizer, 10)
     assert losses(dbg) == [x for _, x in told] == mine
     assert [step for step, _ in told] == list(range(10))
+
+
+def test_gradients_that_are_asked_for_by_hand_have_a_loss(
+    mlp: nn.Module, watch: Watch, read: Read
+) -> None:
+    """`torch.autograd.grad` and `p.grad = ...`, as without a backward pass."""
+    opt = sgd(mlp)
+    params = list(mlp.parameters())
+    with watch(mlp) as dbg:
+        for _ in range(6):
+            loss = mlp(torch.randn(8, 4)).square().mean()
+            for param, grad in zip(params, torch.autograd.grad(loss, params), strict=True):
+                param.grad = grad
+            opt.step()
+    record = read(dbg)
+    assert len(record.series(Kind.LOSS, "loss", m.L_VALUE)) == 6
+    assert record.facts.losses[0].kind != "compiled"
+
+
+def test_the_inner_loss_of_meta_learning_is_not_the_outer_one(
+    mlp: nn.Module, watch: Watch, read: Read
+) -> None:
+    opt = sgd(mlp)
+    params = list(mlp.parameters())
+    told = []
+    with watch(mlp) as dbg:
+        for _ in range(6):
+            torch.autograd.grad(100 * mlp(torch.randn(8, 4)).square().mean(), params)
+            opt.zero_grad()
+            loss = mlp(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            opt.step()
+            told.append(loss.item())
+    seen = read(dbg).series(Kind.LOSS, "loss", m.L_VALUE).values
+    assert seen == pytest.approx(told)

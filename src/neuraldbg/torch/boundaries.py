@@ -40,6 +40,9 @@ class Listener:
     def backward_ended(self) -> None:
         """The backward pass that began last has ended."""
 
+    def differentiates(self, tensors: list[Tensor]) -> None:
+        """`torch.autograd.grad` is about to give the gradients of parameters."""
+
     def step_begins(self, optimizer: Optimizer) -> None:
         """An optimizer is about to update."""
 
@@ -122,6 +125,7 @@ def _install() -> None:
     post = register_optimizer_step_post_hook(_step_ended)
     _undo.extend((pre.remove, post.remove))
     _replace(torch.autograd, "backward", _backward)
+    _replace(torch.autograd, "grad", _grad)
     _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", _clip)
     _replace(torch.amp.GradScaler, "scale", _scale)
     _replace(torch.amp.GradScaler, "step", _scaler_step)
@@ -179,6 +183,23 @@ def _backward(original: Callable[..., None]) -> Callable[..., None]:
         tell("backward_ended")
 
     return backward
+
+
+def _grad(original: Callable[..., Any]) -> Callable[..., Any]:
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        inputs = inputs if isinstance(inputs, Tensor) else tuple(inputs)
+        outputs = outputs if isinstance(outputs, Tensor) else tuple(outputs)
+        if _are_trained(inputs) and not kwargs.get("create_graph"):
+            tell("differentiates", [outputs] if isinstance(outputs, Tensor) else list(outputs))
+        return original(outputs, inputs, *args, **kwargs)
+
+    return grad
+
+
+def _are_trained(inputs: Any) -> bool:  # noqa: ANN401 - a tensor, or a tuple of them
+    """Whether these are parameters; a penalty or an attack asks for gradients of data."""
+    wanted = (inputs,) if isinstance(inputs, Tensor) else inputs
+    return bool(wanted) and all(isinstance(x, torch.nn.Parameter) for x in wanted)
 
 
 def _clip(original: Callable[..., None]) -> Callable[..., None]:

@@ -64,6 +64,11 @@ class Hearing(boundaries.Listener, ABC):
         if self._passing and not in_backward():
             self._guard("the loss", self._after_backward)
 
+    def differentiates(self, tensors: list[Tensor]) -> None:
+        """Gradients of parameters are about to be asked for, outside of a backward pass."""
+        if not self._rest.left:
+            self._guard("the loss", lambda: self._differentiates(tensors))
+
     def step_begins(self, optimizer: Optimizer) -> None:
         """An optimizer is about to update."""
         if not self._rest.left:
@@ -114,6 +119,9 @@ class Hearing(boundaries.Listener, ABC):
 
     @abstractmethod
     def _backward(self, tensors: list[Tensor]) -> None: ...
+
+    @abstractmethod
+    def _differentiates(self, tensors: list[Tensor]) -> None: ...
 
     @abstractmethod
     def _after_backward(self) -> None: ...

@@ -27,6 +27,7 @@ from neuraldbg.torch.ownership import Ownership
 from neuraldbg.torch.schedule import Schedule
 from neuraldbg.torch.seen import LossSide
 from neuraldbg.torch.streams import Stream
+from neuraldbg.torch.succession import held
 from neuraldbg.torch.taps import SWITCH
 from neuraldbg.torch.updates import ParamSide
 
@@ -172,6 +173,10 @@ class Watch(Hearing):
             self.owned.note_flags(self.schedule.looks)
             self.notes |= facts.autocast()
 
+    def _differentiates(self, tensors: list[Tensor]) -> None:
+        if tensors and not in_backward() and self._concern.loss(tensors[0], due=self.due):
+            self.losses.set_aside(tensors[0], due=self.due)
+
     def _count(self, backwards: int) -> None:
         self._add(m.N_BACKWARDS, backwards)
         self._backwards += backwards
@@ -216,6 +221,8 @@ class Watch(Hearing):
         self._since_step = 0
         self._settle(index)
         self._settle_names()
+        if self.updates.fresh:
+            self.owned.adopt(index, held(optimizer))
         self.updates.before_step(index, optimizer, due=self.due)
         self._updating = True
 

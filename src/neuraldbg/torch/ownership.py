@@ -81,6 +81,13 @@ class Ownership:
         else:
             self._hidden.put(param, name)
 
+    def adopt(self, index: int, params: list[Tensor]) -> None:
+        """Name the plain tensors that an optimizer trains, which no module has for parameters."""
+        known = {id(p) for root in self._roots for p in root.parameters().values()}
+        for i, param in enumerate(params if self._orphans else ()):
+            if not isinstance(param, nn.Parameter) and id(param) not in known:
+                self._hidden.put(param, f"optimizer.{index}.{i}")
+
     def hidden_name(self, param: Tensor) -> str | None:
         """The name of a parameter that a watched model keeps where it does not register."""
         for root in self._roots:

@@ -54,6 +54,7 @@ class LossSide:
     ) -> None:
         self.facts: dict[int, LossFact] = {}
         self.waiting: list[Tensor] = []
+        self._aside: list[Tensor] = []
         self._steps = steps
         self._looks = looks
         self._event = event
@@ -106,6 +107,18 @@ class LossSide:
         """Keep the value of a loss until its optimizer steps."""
         if not loss.is_meta:
             self.waiting.append(self._value(loss))
+
+    def set_aside(self, loss: Tensor, *, due: bool) -> None:
+        """Keep a loss that gradients are asked of without a backward pass.
+
+        It counts if none has a backward pass before the optimizer steps: the inner losses of
+        meta-learning have one after them.
+        """
+        if loss.is_meta or loss.numel() != 1:
+            return
+        self._aside = [self._value(loss)]
+        if due:
+            self.read(loss)
 
     def forget(self) -> bool:
         """Drop the loss noted last; whether it was still there."""
@@ -195,6 +208,8 @@ class LossSide:
         self._output = None
         if self._unscaled:
             self._unscaled = [(ref, x) for ref, x in self._unscaled if ref() is not None]
+        aside, self._aside = self._aside, []
+        self.waiting = self.waiting or aside
         if not self.waiting:
             return None
         losses, self.waiting = self.waiting[:1] if closure else self.waiting, []
