@@ -18,6 +18,7 @@ from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Record
 from neuraldbg.store.reader import RunFile, load_record
 from neuraldbg.torch import attach
+from neuraldbg.torch.loop import WATCHES
 
 Train = Callable[..., list[float]]
 Script = Callable[..., None]
@@ -307,3 +308,48 @@ def test_a_crash_before_the_first_backward_pass_that_says_nothing_leaves_no_file
     torch.optim.Adam(nn.Linear(3, 4).parameters())
     assert session.finish("exception", ValueError("bad batch")) is None
     assert not session.path.exists()
+
+
+# -- what no module owns, and what is gone ------------------------------------------------------
+
+
+def fit(model: nn.Module, steps: int) -> None:
+    """A training whose optimizer is gone when it returns."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def test_a_model_that_is_gone_when_the_run_ends_is_remembered(script: Script) -> None:
+    """Its first step is not looked at, and no other step would write its facts down."""
+
+    def body() -> None:
+        (watch,) = WATCHES
+        fit(nn.Linear(4, 2), 120)
+        watch.due = False
+        fit(nn.Linear(4, 3), 5)
+
+    record, _ = script(body)
+    assert {tuple(p.shape) for p in record.facts.params} >= {(2, 4), (3, 4)}
+
+
+def test_plain_tensors_that_an_optimizer_trains_are_parameters(script: Script) -> None:
+    """As `torch.func.functional_call` is given them."""
+    mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    given = {k: v.detach().clone().requires_grad_() for k, v in mlp.named_parameters()}
+
+    def body() -> None:
+        optimizer = torch.optim.SGD(list(given.values()), lr=0.1)
+        for _ in range(4):
+            loss = torch.func.functional_call(mlp, given, (torch.randn(8, 4),)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    record, _ = script(body)
+    held = [p for p in record.facts.params if p.optimizer == 0]
+    assert [tuple(p.shape) for p in held] == [tuple(v.shape) for v in given.values()]
+    assert all(len(record.series(Kind.PARAM, p.name, m.P_GRAD)) for p in held)
+    assert all(p.init_rms for p in held if len(p.shape) > 1)

@@ -178,3 +178,27 @@ def test_what_clipping_leaves_and_hardly_moves_the_weights_is_evidence() -> None
     before = confidence(draft, "excessive_clipping")
     draft.of_param("*.weight", update_ratio=3e-5)
     assert confidence(draft, "excessive_clipping") > before
+
+
+# -- made anew -------------------------------------------------------------------------------
+
+
+def made_anew(kind: str, times: int, **settings: float) -> Draft:
+    """A run that is stuck, with so many optimizers for the same parameters."""
+    draft = classifier().stays().change_optimizer(kind, lr=1e-3, **settings)
+    return draft.notes(optimizer_steps=200, optimizers_made_anew=times)
+
+
+def test_an_optimizer_of_every_step_never_builds_up_its_moments() -> None:
+    best = convict(made_anew("Adam", 199), "optimizer_misconfigured")
+    assert "199 of 200 steps were the first of an optimizer" in texts(best)
+    assert "before the loop" in best.repair
+    assert "optimizer_misconfigured" in accused(made_anew("SGD", 199, momentum=0.9))
+
+
+def test_what_remembers_nothing_has_nothing_to_forget() -> None:
+    assert "optimizer_misconfigured" not in accused(made_anew("SGD", 199))
+
+
+def test_an_optimizer_of_every_epoch_is_no_fault() -> None:
+    assert "optimizer_misconfigured" not in accused(made_anew("Adam", 10))
