@@ -19,6 +19,7 @@ from neuraldbg.core.record import Record
 from neuraldbg.store.reader import RunFile, load_record
 from neuraldbg.torch import attach
 from neuraldbg.torch.loop import WATCHES
+from neuraldbg.torch.taps import SWITCH
 
 Train = Callable[..., list[float]]
 Script = Callable[..., None]
@@ -328,7 +329,7 @@ def test_a_model_that_is_gone_when_the_run_ends_is_remembered(script: Script) ->
     def body() -> None:
         (watch,) = WATCHES
         fit(nn.Linear(4, 2), 120)
-        watch.due = False
+        watch.due = SWITCH.on = False
         fit(nn.Linear(4, 3), 5)
 
     record, _ = script(body)
