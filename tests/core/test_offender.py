@@ -177,3 +177,8 @@ def test_outputs_that_have_exploded_break_any_loss() -> None:
 
 def test_targets_that_are_not_finite_break_it_as_well() -> None:
     assert found(broken_loss(3.0).of_batch("target", nonfinite=at(STEP))) is None
+
+
+def test_a_batch_far_beyond_the_others_breaks_it_as_well() -> None:
+    sizes = np.where(np.arange(LOOKS) * EVERY == STEP, 900.0, 3.0)
+    assert found(broken_loss(3.0).of_batch("input", absmax=sizes)) is None

@@ -24,6 +24,7 @@ SOUND: Final = (NORMALISATION | WEIGHT_LAYERS) - {"LSTM", "GRU", "RNN"}
 LARGE: Final = 1e15
 # Outputs below this have not exploded: exp(80) is still a float32.
 TAME: Final = 80.0
+OUTLYING: Final = 10.0  # largest entry of a batch, over that of the usual batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +191,20 @@ def _in_the_loss(view: View, last: ModuleFact, step: int) -> Offender | None:
     """The code of the loss, where all that it was given by the model is of usual size."""
     size = max(_count(view, x, m.ACT_ABSMAX, step) for x in view.layers[-3:])
     target = view.batch("target", m.B_NONFINITE).between(step, step).values
-    if not size < TAME or (len(target) and target[0] > 0):
+    if not size < TAME or (len(target) and target[0] > 0) or _outlying(view, step):
         return None
     text = (
         f"the loss of step {step} is not finite although every output is, and none is above "
         f"{size:.3g}: what is computed between {last.name} and the loss makes it"
     )
     return Offender((last.name,), step, text, 4.0)
+
+
+def _outlying(view: View, step: int) -> bool:
+    """Whether the batch of a step holds values far beyond those of the others."""
+    sizes = view.batch("input", m.B_ABSMAX).finite()
+    own = sizes.between(step, step).values
+    return bool(len(own)) and own[0] > OUTLYING * sizes.median()
 
 
 def _between(last: ModuleFact, after: ModuleFact, step: int) -> Offender:
