@@ -78,12 +78,11 @@ class Trial:
 
     def _intervene(self) -> None:
         from neuraldbg.torch import boundaries
-        from neuraldbg.torch.interventions import Context, make
-        from neuraldbg.torch.interventions.later import Later
+        from neuraldbg.torch.interventions import Context, ear_of, make
 
         known = Context.of(self._spec.context or {})
         self._action = make(self._spec.intervention, known)
-        boundaries.listen(Later(self._action, known.began))
+        boundaries.listen(ear_of(self._action))
         self._action.begin()
 
     def _step(self, step: int, loss: float) -> None:

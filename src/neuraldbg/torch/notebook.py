@@ -22,8 +22,7 @@ from neuraldbg.experiments.runner import Result
 from neuraldbg.experiments.seeding import Shift
 from neuraldbg.experiments.spec import Status
 from neuraldbg.torch import attach, boundaries
-from neuraldbg.torch.interventions import Action, Context, make
-from neuraldbg.torch.interventions.later import Later
+from neuraldbg.torch.interventions import Action, Context, ear_of, make
 from neuraldbg.torch.interventions.patching import restore
 
 
@@ -69,16 +68,15 @@ class Bench:
         session = attach.start(path, DEFAULT_BUDGET, False, ["notebook"])  # noqa: FBT003
         session.each_step(self._step)
         action: Action | None = None
-        listener: Later | None = None
+        listener: boundaries.Listener | None = None
         error: Exception | None = None
         eager = intervention is not None and intervention.eager
         stance = torch.compiler.set_stance("force_eager" if eager else "default")
         try:
             with _seeded(seed):
                 if intervention is not None:
-                    known = Context.of(context)
-                    action = make(intervention.name, known)
-                    listener = Later(action, known.began)
+                    action = make(intervention.name, Context.of(context))
+                    listener = ear_of(action)
                     boundaries.listen(listener)
                     action.begin()
                 with stance:

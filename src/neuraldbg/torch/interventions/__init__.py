@@ -117,6 +117,13 @@ def make(name: str, context: Context) -> Action:
     return ACTIONS[name](context)
 
 
+def ear_of(action: Action) -> Listener:
+    """What is to listen for an action: it begins with the training that fails."""
+    from neuraldbg.torch.interventions.later import Later
+
+    return Later(action, action.context.began)
+
+
 def params_of(optimizer: Optimizer) -> list[Tensor]:
     """The parameters that an optimizer holds."""
     return [p for group in optimizer.param_groups for p in group["params"]]
