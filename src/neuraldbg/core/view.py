@@ -170,6 +170,12 @@ class View:
         """A note of the run, or None."""
         return self.facts.run.notes.get(name)
 
+    @cached_property
+    def follows_itself(self) -> bool:
+        """Whether a model is asked without gradient about once a step: it makes the targets."""
+        passes, steps = self.count(m.N_EVAL_FORWARDS), self.count(m.N_BACKWARDS)
+        return steps > 0 and passes >= 0.5 * steps
+
     def count(self, name: str) -> int:
         """A counted note of the run; 0 if it was never noted."""
         value = self.note(name)

@@ -255,3 +255,13 @@ def test_environments_may_start_in_one_state() -> None:
 def test_codes_are_equal_by_their_nature() -> None:
     draft = classifier().stays().of_batch("input", repeated=0.8, distinct=20.0)
     assert "degenerate_input" not in accused(draft)
+
+
+def test_targets_that_a_model_makes_have_no_outliers() -> None:
+    draft = corrupted()
+    channels = {c: s for c, s in draft.channels.items() if c.name == "input"}
+    for channel, series in channels.items():
+        draft.channels[channel._replace(name="target")] = series
+        del draft.channels[channel]
+    convict(draft, "outlier_batch", where="target", step=80)
+    assert "outlier_batch" not in accused(draft.notes(no_grad_forwards=400))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,3 +334,21 @@ def test_targets_that_jump_from_batch_to_batch_are_not_in_order() -> None:
 def test_batches_that_differ_more_than_their_samples_do_not_tell_the_chance_level() -> None:
     assert trajectory(regression().build()).chance is not None
     assert trajectory(swinging(2).build()).chance is None
+
+
+def test_batches_of_ones_and_of_zeros_for_a_critic_are_in_no_order() -> None:
+    draft = ordered()
+    draft.losses.append(replace(draft.losses[0], index=1))
+    assert "unshuffled_data" not in accused(draft)
+
+
+def test_targets_that_a_model_makes_swing_with_it() -> None:
+    draft = swinging(2).notes(backwards=200, no_grad_forwards=200)
+    assert "unshuffled_data" not in accused(draft)
+
+
+def test_a_critic_that_is_beaten_has_no_noisy_labels() -> None:
+    draft = noisy()
+    assert "label_noise" in accused(draft)
+    draft.losses.append(replace(draft.losses[0], index=1))
+    assert "label_noise" not in accused(draft)

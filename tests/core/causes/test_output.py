@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.causes.output import last_activation, last_module
-from neuraldbg.core.facts import TensorFact
+from neuraldbg.core.facts import Kind, TensorFact
 from neuraldbg.core.view import View
 
 from ..records import BATCH, CLASSES, Draft, classifier, regression
@@ -285,3 +286,26 @@ def test_log_probabilities_fit_a_negative_log_likelihood() -> None:
     logs = TensorFact((64, 10), "float32", -9.0, -0.1, -2.3, 0.9)
     draft = classifier().change_loss(kind="nll", last_op="LogSoftmax", prediction=logs)
     assert accused(draft) == []
+
+
+def squeezed(op: str, ends: float, spread: float = 1e-5) -> Draft:
+    """A loss of the script's own that hides its targets, and predictions that end at one value."""
+    draft = regression().falls(12.0, 6.8)
+    draft.losses = [
+        replace(draft.losses[0], kind="custom", target=None, parts=(), ops=("Sum", op, "Addmm"))
+    ]
+    share = np.linspace(0, 1, 50)
+    draft.put(Kind.LOSS, "prediction", m.L_PRED_MEAN, share * ends)
+    return draft.put(Kind.LOSS, "prediction", m.L_PRED_STD, 0.3 * (1 - share) + share * spread)
+
+
+@pytest.mark.parametrize("op", ["Tanh", "Sigmoid"])
+def test_predictions_that_all_end_at_the_edge_cannot_reach_the_targets(op: str) -> None:
+    best = convict(squeezed(op, 0.9999), "output_activation_mismatch", where="fc3")
+    assert "ends at 0.9999: its edge" in texts(best)
+
+
+def test_predictions_inside_the_bounds_are_sound() -> None:
+    assert "output_activation_mismatch" not in accused(squeezed("Tanh", 0.9))
+    assert "output_activation_mismatch" not in accused(squeezed("Tanh", 0.9999, spread=0.1))
+    assert "output_activation_mismatch" not in accused(squeezed("Addmm", 0.9999))

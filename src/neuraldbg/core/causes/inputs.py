@@ -141,6 +141,8 @@ def _outlier_batch(view: View) -> Finding | None:
             step=e.step,
         )
     ]
+    if e.where == "target" and view.follows_itself:
+        found.append(evidence("the targets follow from a model's own predictions", -6.0))
     spikes = [
         x
         for x in view.events

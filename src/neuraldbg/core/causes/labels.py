@@ -85,6 +85,8 @@ def _label_noise(view: View) -> Finding | None:
     cosines = [c for c in cosines if math.isfinite(c)]
     if not cosines or not 3e-4 < typical < 0.1 or view.path.gain is None:
         return None
+    if len(view.facts.losses) > 1:
+        return None  # a critic that cannot tell real from made has been beaten, as it should be
     agree = float(np.median(cosines))
     found = [
         view.fails(2.5, 5.0),
@@ -276,6 +278,8 @@ def _in_order(view: View) -> Finding | None:
 
     Those of a critic that follows itself drift, too, but only in one direction.
     """
+    if view.follows_itself:
+        return None
     mean = view.batch("target", m.B_MEAN).finite()
     spread, std, size = (
         view.batch("target", x).median() for x in (m.B_SAMPLE_STD, m.B_STD, m.B_SIZE)
@@ -322,6 +326,8 @@ def _smooth(series: Series) -> bool:
     experiment="shuffle",
 )
 def _unshuffled_data(view: View) -> Finding | None:
+    if len(view.facts.losses) > 1:
+        return None  # as in a GAN, whose critic is given batches of ones and of zeros
     swinging = _in_order(view)
     if swinging is not None:
         return swinging

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import LossFact, ModuleFact, TensorFact
+from neuraldbg.core.facts import Kind, LossFact, ModuleFact, TensorFact
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 
@@ -14,6 +14,9 @@ RECTIFIERS = frozenset({"Relu", "ReLU", "ReLU6", "Softplus", "Hardtanh"})
 
 MOST_CODES = 30  # counts and ratings that are learnt as quantities seldom lack no number
 LOGITS = "Use BCEWithLogitsLoss, or a sigmoid after the last layer."
+EDGED = frozenset({"Tanh", "Sigmoid"})  # activations that reach 1 and no more
+LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution", "NativeLayerNorm", "NativeBatchNorm"})
+EDGE = 0.01  # predictions that are nearer to 1 on average are at the edge
 REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
 
 
@@ -62,7 +65,7 @@ def _output_activation_mismatch(view: View) -> Finding | None:
     fact = view.loss
     if fact is None:
         return None
-    found = _double(view, fact) + _cut(view, fact)
+    found = _double(view, fact) + (_cut(view, fact) or _at_the_edge(view, fact))
     if not found:
         return None
     found.append(view.fails(1.0, 1.0))
@@ -114,6 +117,27 @@ def _double(view: View, fact: LossFact) -> list[Evidence]:
         if bounded and last not in ("addmm", "mm", "convolution"):
             return [evidence("the logits lie in [0, 1], as after a sigmoid", 2.5)]
     return []
+
+
+def _at_the_edge(view: View, fact: LossFact) -> list[Evidence]:
+    """Predictions that all end at the largest number that the last activation can give.
+
+    So they do where targets lie beyond it, also if the loss hides the targets. The other edge
+    of a sigmoid is no sign: of what is rare it rightly says next to nothing.
+    """
+    ops = [op for op in fact.ops if op in EDGED or op in LAYERS]
+    mean, spread = (
+        view.record.series(Kind.LOSS, "prediction", x).finite().values
+        for x in (m.L_PRED_MEAN, m.L_PRED_STD)
+    )
+    alone = len(view.facts.losses) == 1 and fact.kind in (*REGRESSION, "custom")
+    if not alone or not ops or ops[0] not in EDGED or len(mean) < 5 or len(spread) < 5:
+        return []
+    if abs(mean[-1]) < 1 - EDGE or spread[-1] > EDGE or spread[0] < EDGE:
+        return []
+    name = ops[0].lower()
+    text = f"{name} makes the prediction, and all of it ends at {mean[-1]:.4f}: its edge"
+    return [evidence(text, 5.0)]
 
 
 def _cut(view: View, fact: LossFact) -> list[Evidence]:
