@@ -277,3 +277,44 @@ def test_what_fell_between_two_looks_is_looked_at_again(tmp_path: Path) -> None:
     # It is kept with the run, and needs no second look.
     assert "(in a repetition)" in call([*OURS, "explain", "last"], tmp_path).out
     assert "Before" not in call([*OURS, "verify", "last", "--dry-run"], tmp_path).out
+
+
+# A teacher that learns, and after it a student whose rate is far too high.
+STUDENT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+x = torch.randn(512, 8)
+y = (x[:, 0] * x[:, 1] > 0).long() + 2 * (x[:, 2] > 0).long()
+
+def fit(model, rate, target):
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for _ in range(15):
+        for b in torch.randperm(512).split(64):
+            loss = F.cross_entropy(model(x[b]), target[b])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+def net():
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+
+teacher, student = net(), net()
+fit(teacher, 1e-2, y)
+with torch.no_grad():
+    taught = teacher(x).softmax(-1)
+fit(student, 10.0, taught)
+"""
+
+
+def test_the_second_of_two_trainings_is_tested(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STUDENT)
+    call([*RUN, "--quiet", "train.py"], tmp_path)
+    ended = call([*VERIFY, "--json", "--budget", "40"], tmp_path)
+    best = json.loads(ended.out)["hypotheses"][0]
+    assert best["cause"] == "lr_too_high"
+    assert best["first_step"] == 120
+    found = experiments(ended)["lr_too_high"]
+    assert found["result"] == "confirmed", found["text"]

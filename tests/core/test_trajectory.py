@@ -174,3 +174,10 @@ def elapsed(call: Callable[[], object]) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
+
+
+def test_a_loss_that_the_first_update_blows_up_began_where_it_was_before() -> None:
+    blown = np.concatenate([[1.4], np.geomspace(2000.0, 1.6, STEPS - 1)])
+    assert trajectory(classifier().loses(blown).build()).first == 1.4
+    high = np.geomspace(2000.0, 1.6, STEPS)
+    assert trajectory(classifier().loses(high).build()).first > 1000

@@ -17,6 +17,9 @@ from neuraldbg.core.record import Floats, Record, Series
 EDGE: Final = 0.1
 EDGE_LOSSES: Final = 20
 FIRST_LOSSES: Final = 3
+# Beyond this many times the first loss, the next ones are what the first updates have done. From
+# batch to batch sound losses differ by less, also those of critics, which grow at first.
+BLOWN: Final = 30.0
 WINDOWS: Final = 65_536  # windows of a running median that are copied at once
 
 
@@ -69,7 +72,7 @@ def trajectory(record: Record, name: str = "loss") -> Trajectory:
     top = int(np.argmax(values)) if len(values) else 0
     return Trajectory(
         series=series,
-        first=float(np.median(values[:FIRST_LOSSES])) if len(values) else nan,
+        first=_start(values) if len(values) else nan,
         last=float(np.median(values[-edge:])) if len(values) else nan,
         best=float(smooth.min()) if len(values) else nan,
         noise=float(np.median(np.abs(np.diff(values)))) / math.sqrt(2) if len(values) > 2 else 0.0,
@@ -78,6 +81,12 @@ def trajectory(record: Record, name: str = "loss") -> Trajectory:
         peak=float(values[top]) if len(values) else nan,
         peak_step=int(good.steps[top]) if len(values) else 0,
     )
+
+
+def _start(values: Floats) -> float:
+    """The median of the first few losses; the very first where the updates blow up those after."""
+    usual = float(np.median(values[:FIRST_LOSSES]))
+    return float(values[0]) if usual > BLOWN * values[0] > 0 else usual
 
 
 def running_median(values: Floats, half: int) -> Floats:
