@@ -305,7 +305,7 @@ teacher, student = net(), net()
 fit(teacher, 1e-2, y)
 with torch.no_grad():
     taught = teacher(x).softmax(-1)
-fit(student, 10.0, taught)
+fit(student, 3.0, taught)
 """
 
 
