@@ -11,6 +11,7 @@ from neuraldbg.core.engine import diagnose
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.core.record import Record, Series
 from neuraldbg.core.trainings import MOST, Training, alone, that_began, trainings
+from neuraldbg.core.trajectory import chance_level
 
 from .records import STEPS, Draft, classifier
 
@@ -179,3 +180,10 @@ def test_going_on_where_little_is_left_to_learn_is_no_failure() -> None:
     gentle = too_slow().stays(0.1).change_loss(kind="custom", parts=())
     assert told(run_of(gentle)).verdict == "failed"
     assert told(one_run(teacher(), later(gentle, 1, "teacher"))).verdict == "healthy"
+
+
+def test_each_loss_has_the_chance_level_of_its_own_targets() -> None:
+    easier = classifier().of_batch("target", entropy=0.7, distinct=2.0)
+    record = run_of(easier)
+    assert chance_level(record) == chance_level(classifier().build())
+    assert chance_level(record, "loss.1") == chance_level(easier.build())

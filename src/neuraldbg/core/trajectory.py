@@ -111,8 +111,17 @@ def chance_level(record: Record, name: str = "loss") -> float | None:
     factor = _factor(fact)
     if factor is None:
         return None
-    level = _chance(fact, record)
+    level = _chance(fact, _during(record, record.series(Kind.LOSS, name, m.L_VALUE)))
     return level * factor if level is not None and factor > 0 else None
+
+
+def _during(record: Record, loss: Series) -> Record:
+    """The targets that were met while a loss was computed; another training has others."""
+    if not len(loss):
+        return record
+    first, last = int(loss.steps[0]), int(loss.steps[-1])
+    targets = (c for c in record.channels if c.kind == Kind.BATCH and c.name == "target")
+    return Record(record.facts, {c: record.channels[c].between(first, last) for c in targets})
 
 
 def _factor(fact: LossFact) -> float | None:
