@@ -26,7 +26,7 @@ def later(draft: Draft, number: int, prefix: str = "student", first: int = STEPS
         name = channel.name
         if channel.kind in (Kind.MODULE, Kind.PARAM):
             name = f"{prefix}.{name}".rstrip(".")
-        elif channel.kind in (Kind.LOSS, Kind.OPTIMIZER):
+        elif channel.kind in (Kind.LOSS, Kind.OPTIMIZER) and number:
             name = OWN.get(name, name).format(number)
         return channel._replace(name=name), Series(series.steps + first, series.values)
 
