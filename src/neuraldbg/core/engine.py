@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,16 +95,18 @@ def _worst(
     judge: Callable[[Record, Iterable[SemanticEvent]], _Judged],
 ) -> _Judged:
     """The run as a whole, or a training in it of which something worse is to be said."""
-    worst = judge(record, stored)
-    several = trainings(record)
-    for training in several if len(several) > 1 else ():
-        kept = [e for e in stored if training.first <= e.step <= training.last]
-        found = judge(alone(record, training), kept)
-        if training.continues and found.view.path.gain is None and not found.view.breaks:
-            continue
-        if found.gravity > worst.gravity:
-            worst = replace(found, since=training.first)
-    return worst
+
+    def each() -> Iterator[_Judged]:
+        yield judge(record, stored)
+        several = trainings(record)
+        for training in several if len(several) > 1 else ():
+            kept = [e for e in stored if training.first <= e.step <= training.last]
+            found = judge(alone(record, training), kept)
+            if training.continues and found.view.path.gain is None and not found.view.breaks:
+                continue
+            yield replace(found, since=training.first)
+
+    return max(each(), key=lambda found: found.gravity)
 
 
 def _reportable(view: View, ranked: list[Scored], least: float) -> list[Scored]:

@@ -7,7 +7,7 @@ parameter sits in which optimizer, what the loss is made of. They are written on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -276,3 +276,14 @@ class Facts:
     losses: tuple[LossFact, ...] = ()
     gaps: tuple[Gap, ...] = ()
     overhead: Overhead = Overhead()
+
+    @property
+    def models(self) -> list[str]:
+        """The watched models by name; a run of one model has `""`."""
+        return [x.name for x in self.modules if x.caller is None]
+
+
+def root_of(name: str, models: Iterable[str]) -> str:
+    """The watched model, of these, that a module or parameter belongs to."""
+    own = [x for x in models if not x or name == x or name.startswith(x + ".")]
+    return max(own, key=len, default="")

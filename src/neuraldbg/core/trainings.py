@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neuraldbg.core import metrics as m
-from neuraldbg.core.facts import Channel, Facts, Kind, ParamFact
+from neuraldbg.core.facts import Channel, Facts, Kind, ParamFact, root_of
 from neuraldbg.core.record import Record, Series
 
 MOST: Final = 12  # trainings that are judged: twelve folds, and no sweep over a hundred rates
@@ -113,13 +113,13 @@ def _facts(facts: Facts, channels: Iterable[Channel], places: dict[int, int]) ->
     seen = {c.name for c in channels if c.kind == Kind.PARAM}
     ran = {c.name for c in channels if c.kind == Kind.MODULE}
     own = [_owned(p, places, seen) for p in facts.params if _concerns(p, places, seen)]
-    roots = [x.name for x in facts.modules if x.caller is None]
+    models = facts.models
     held = {p.name for p in own if p.optimizer is not None}
-    used = {_root(name, roots) for name in ran | held}
+    used = {root_of(name, models) for name in ran | held}
     return replace(
         facts,
-        modules=tuple(x for x in facts.modules if _root(x.name, roots) in used),
-        params=tuple(p for p in own if _root(p.name, roots) in used),
+        modules=tuple(x for x in facts.modules if root_of(x.name, models) in used),
+        params=tuple(p for p in own if root_of(p.name, models) in used),
         optimizers=tuple(
             replace(o, index=places[o.index]) for o in facts.optimizers if o.index in places
         ),
@@ -135,9 +135,3 @@ def _owned(param: ParamFact, places: dict[int, int], seen: set[str]) -> ParamFac
     """A parameter that two trainings share stands under the one that stepped first."""
     held = param.optimizer is not None
     return replace(param, optimizer=places.get(param.optimizer or 0, 0)) if held else param
-
-
-def _root(name: str, roots: list[str]) -> str:
-    """The watched model that a module or parameter belongs to; of one model, `""`."""
-    own = [r for r in roots if not r or name == r or name.startswith(r + ".")]
-    return max(own, key=len, default="")

@@ -139,17 +139,13 @@ def _factor(fact: LossFact) -> float | None:
 
 
 def _chance(fact: LossFact, record: Record) -> float | None:
-    target = {
-        metric: record.series(Kind.BATCH, "target", metric).median()
-        for metric in (m.B_ENTROPY, m.B_MEAN, m.B_STD, m.B_SAMPLE_STD)
-    }
     if fact.kind in ("cross_entropy", "nll"):
         entropy = _pooled_entropy(record)
         return entropy if entropy is not None and entropy > 0 else None
     if fact.kind in ("bce", "bce_with_logits"):
-        p = target[m.B_MEAN]
+        p = record.series(Kind.BATCH, "target", m.B_MEAN).median()
         return -p * math.log(p) - (1 - p) * math.log(1 - p) if 0 < p < 1 else None
-    between = target[m.B_SAMPLE_STD] * math.hypot(target[m.B_MEAN], target[m.B_STD])
+    between = within_batch(record)
     if not between > 0 or drifts(record, between):
         return None
     if fact.kind == "mse":
@@ -157,6 +153,15 @@ def _chance(fact: LossFact, record: Record) -> float | None:
     if fact.kind == "l1":
         return between * math.sqrt(2 / math.pi)
     return _huber(between) if fact.kind == "smooth_l1" else None
+
+
+def within_batch(record: Record) -> float:
+    """Standard deviation of the targets between the samples of a batch; NaN if unknown."""
+    mean, std, spread = (
+        record.series(Kind.BATCH, "target", metric).median()
+        for metric in (m.B_MEAN, m.B_STD, m.B_SAMPLE_STD)
+    )
+    return spread * math.hypot(mean, std)
 
 
 def drifts(record: Record, within: float) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.events import EventType, SemanticEvent
-from neuraldbg.core.facts import Kind, LossFact, ModuleFact, ParamFact, Scalar
+from neuraldbg.core.facts import Kind, LossFact, ModuleFact, ParamFact, Scalar, root_of
 from neuraldbg.core.record import Record, Series
 from neuraldbg.core.trajectory import Trajectory, trajectory
 
@@ -144,12 +144,11 @@ class View:
     @cached_property
     def models(self) -> list[str]:
         """The watched models by name; a run of one model has `""`."""
-        return [x.name for x in self.facts.modules if x.caller is None]
+        return self.facts.models
 
     def root_of(self, module: str) -> str:
         """The watched model that a module belongs to."""
-        own = [r for r in self.models if not r or module == r or module.startswith(r + ".")]
-        return max(own, key=len, default="")
+        return root_of(module, self.models)
 
     def params_of(self, module: str) -> list[ParamFact]:
         """The parameters that a module owns itself."""
@@ -333,15 +332,20 @@ class View:
         return Evidence(self.trouble.text, value, where="loss", step=self.trouble.step)
 
 
+def _gained(path: Trajectory) -> tuple[float, float]:
+    """The share of a loss that is gone, and the share below which that is next to nothing."""
+    return (path.fall, SMALL_FALL) if path.gain is None else (path.gain, LITTLE)
+
+
 def _unlearnt(path: Trajectory) -> float:
     """How clearly a loss shows that nothing was learnt: 0 to 1."""
-    share, least = (path.fall, SMALL_FALL) if path.gain is None else (path.gain, LITTLE)
+    share, least = _gained(path)
     return float(np.clip((least - share) / least, 0.0, 1.0))
 
 
 def _share(path: Trajectory) -> float:
     """How much of what could be learnt a loss shows to be learnt: 0 to 1."""
-    share, least = (path.fall, SMALL_FALL) if path.gain is None else (path.gain, LITTLE)
+    share, least = _gained(path)
     return float(np.clip((share - least) / (MOST - least), 0.0, 1.0))
 
 

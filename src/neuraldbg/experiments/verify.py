@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from neuraldbg.core.record import Record
@@ -168,10 +169,14 @@ class Experiment:
         for result in ("confirmed", "inconclusive", "refuted"):
             yield from [(t, b) for t, b in chosen if b.result == result and not b.trouble]
 
-    def _add(self, trials: Trials, seed: int) -> None:
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """What interventions may need to know of the training that fails."""
         began = self._scope.began
-        known = context(that_began(self._record, began)) | {"began": began}
-        result = self._laboratory.trial(trials.intervention, seed, known)
+        return context(that_began(self._record, began)) | {"began": began}
+
+    def _add(self, trials: Trials, seed: int) -> None:
+        result = self._laboratory.trial(trials.intervention, seed, self._known)
         base = self._base(seed).outcome
         trials.applied += result.status.applied
         trouble = self._trouble(trials.intervention, result)

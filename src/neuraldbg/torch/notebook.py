@@ -86,8 +86,9 @@ class Bench:
         except Exception as failed:  # a failing training is what is under test
             error = failed
         finally:
-            if listener is not None:
-                boundaries.ignore(listener)
+            for ear in (listener, action):
+                if ear is not None:
+                    boundaries.ignore(ear)
             restore()
             session.finish("ok" if error is None else "exception", error)
         return Status(action.applied if action is not None else 0), str(error or "")

@@ -114,7 +114,8 @@ class Ownership:
     @property
     def unwritten(self) -> bool:
         """Whether training uses a model whose facts were never written; it may soon be gone."""
-        return any(root.used() and root not in self._modules for root in self._roots)
+        fresh = (root for root in self._roots if root not in self._modules)
+        return any(root.used() and root.ref() is not None for root in fresh)
 
     def write(self, writer: RunWriter, updates: ParamSide) -> None:
         """Write the facts of modules, parameters and optimizers."""

@@ -6,14 +6,13 @@ import torch
 from torch import nn
 
 from neuraldbg.torch import boundaries
-from neuraldbg.torch.interventions import Context, make
-from neuraldbg.torch.interventions.later import Later
+from neuraldbg.torch.interventions import Context, ear_of, make
 
 
 def moved(began: int) -> list[float]:
     """How far a weight moves in each of four steps at rate 1 and gradient 1."""
     action = make("lr_x0.1", Context(began=began))
-    listener = Later(action, began)
+    listener = ear_of(action)
     boundaries.listen(listener)
     try:
         layer = nn.Linear(1, 1, bias=False)
@@ -29,6 +28,7 @@ def moved(began: int) -> list[float]:
         return out
     finally:
         boundaries.ignore(listener)
+        boundaries.ignore(action)
 
 
 def test_steps_before_are_left_alone() -> None:
@@ -39,7 +39,7 @@ def test_steps_before_are_left_alone() -> None:
 
 def test_models_are_met_at_once() -> None:
     action = make("zero_biases", Context(layers=("0",), began=100))
-    listener = Later(action, 100)
+    listener = ear_of(action)
     boundaries.listen(listener)
     try:
         model = nn.Sequential(nn.Linear(2, 2))
@@ -47,3 +47,4 @@ def test_models_are_met_at_once() -> None:
         assert model[0].bias.tolist() == [0.0, 0.0]
     finally:
         boundaries.ignore(listener)
+        boundaries.ignore(action)

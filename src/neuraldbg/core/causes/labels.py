@@ -12,7 +12,7 @@ from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Floats, Series
-from neuraldbg.core.trajectory import drifts
+from neuraldbg.core.trajectory import drifts, within_batch
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
@@ -281,10 +281,7 @@ def _in_order(view: View) -> Finding | None:
     if view.follows_itself:
         return None
     mean = view.batch("target", m.B_MEAN).finite()
-    spread, std, size = (
-        view.batch("target", x).median() for x in (m.B_SAMPLE_STD, m.B_STD, m.B_SIZE)
-    )
-    within = spread * math.hypot(mean.median(), std)
+    size, within = view.batch("target", m.B_SIZE).median(), within_batch(view.record)
     if len(mean) < 10 or not size >= 4 or not within > 0 or not drifts(view.record, within):
         return None
     swings = _swings(mean.values)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from neuraldbg.torch.boundaries import Listener
 from neuraldbg.torch.compile import unwrap
 from neuraldbg.torch.discover import owners
+from neuraldbg.torch.succession import held
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Action(Listener):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Meet the models that the optimizer is to train."""
-        for model in owners(params_of(optimizer)):
+        for model in owners(held(optimizer)):
             self.meet(model)
 
     def compiling(self, target: object, backend: str | None) -> None:
@@ -118,15 +119,10 @@ def make(name: str, context: Context) -> Action:
 
 
 def ear_of(action: Action) -> Listener:
-    """What is to listen for an action: it begins with the training that fails."""
+    """What is to listen for an action, which begins with the training that fails."""
     from neuraldbg.torch.interventions.later import Later
 
-    return Later(action, action.context.began)
-
-
-def params_of(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters that an optimizer holds."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return Later(action) if action.context.began else action
 
 
 def named(model: nn.Module, names: tuple[str, ...]) -> list[nn.Module]:

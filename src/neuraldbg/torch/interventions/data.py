@@ -11,8 +11,9 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
-from neuraldbg.torch.interventions import Action, Context, action, params_of
+from neuraldbg.torch.interventions import Action, Context, action
 from neuraldbg.torch.interventions.patching import Inside, Operations, functions, replace
+from neuraldbg.torch.succession import held
 
 REGRESSION: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 FAR: Final = 5.0  # times the median of what came before
@@ -167,7 +168,7 @@ class SkipOutliers(_Inputs):
         if self._far:
             self._far = False
             self.applied += 1
-            for p in params_of(optimizer):
+            for p in held(optimizer):
                 p.grad = None
 
 

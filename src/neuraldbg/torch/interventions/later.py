@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
 from torch.optim import Optimizer
 
+from neuraldbg.torch import boundaries
 from neuraldbg.torch.boundaries import Listener
 from neuraldbg.torch.interventions import Action
 
 
 class Later(Listener):
-    """Passes steps and backward passes on to an action from a certain step on.
+    """Listens in an action's place until it is time, and then makes room for it.
 
-    What is made (optimizers, compiled models) is passed on at once: models must be met before
+    What is made (optimizers, compiled models) is passed on meanwhile: models must be met before
     their first forward pass.
 
     Args:
-        action: Told from then on.
-        began: The step; each step of an optimizer counts as one.
+        action: Listens from the step in its context on; each step of an optimizer counts as one.
     """
 
-    def __init__(self, action: Action, began: int) -> None:
+    def __init__(self, action: Action) -> None:
         self._action = action
-        self._left = began
-
-    @property
-    def _due(self) -> bool:
-        return self._left <= 0
+        self._left = action.context.began
 
     def broke(self, event: str, error: Exception) -> None:
         """Pass it on."""
@@ -42,53 +35,9 @@ class Later(Listener):
         """Pass it on."""
         self._action.compiling(target, backend)
 
-    def scheduler_made(self, scheduler: Any) -> None:
-        """Pass it on."""
-        self._action.scheduler_made(scheduler)
-
-    def backward_begins(self, tensors: list[Tensor]) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.backward_begins(tensors)
-
-    def backward_ended(self) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.backward_ended()
-
-    def step_begins(self, optimizer: Optimizer) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.step_begins(optimizer)
-
     def step_ended(self, optimizer: Optimizer) -> None:
-        """Count it, or pass it on when it is time."""
-        if self._due:
-            self._action.step_ended(optimizer)
-        else:
-            self._left -= 1
-
-    def clipped(self, params: list[Tensor], limit: float, norm: Tensor) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.clipped(params, limit, norm)
-
-    def scaled(self, scaler: Any, loss: Tensor, result: Tensor) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.scaled(scaler, loss, result)
-
-    def scaler_steps(self, optimizer: Optimizer) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.scaler_steps(optimizer)
-
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.scaler_stepped(optimizer)
-
-    def evaluated(self, loss: Tensor) -> None:
-        """Pass it on when it is time."""
-        if self._due:
-            self._action.evaluated(loss)
+        """Count it; after the last one before the training that fails, let the action listen."""
+        self._left -= 1
+        if self._left <= 0:
+            boundaries.listen(self._action)
+            boundaries.ignore(self)

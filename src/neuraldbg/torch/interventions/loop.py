@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuraldbg.torch.interventions import Action, Context, action, params_of
+from neuraldbg.torch.interventions import Action, Context, action
 from neuraldbg.torch.interventions.patching import Operations, replace
 from neuraldbg.torch.loss import leaves
+from neuraldbg.torch.succession import held
 
 LOOK: Final = 8  # first backward passes whose reach is followed, each
 EVERY: Final = 16  # then one of so many, since a script may train something else later
@@ -24,7 +25,7 @@ class ZeroGrad(Action):
 
     def step_ended(self, optimizer: Optimizer) -> None:
         """Forget them."""
-        for p in params_of(optimizer):
+        for p in held(optimizer):
             if p.grad is not None:
                 p.grad = None
                 self.applied += 1
@@ -51,7 +52,7 @@ class StepAfterBackward(Action):
         """Step."""
         for ref in self._optimizers:
             optimizer = ref()
-            if optimizer is not None and any(p.grad is not None for p in params_of(optimizer)):
+            if optimizer is not None and any(p.grad is not None for p in held(optimizer)):
                 optimizer.step()
                 self.applied += 1
 
@@ -83,9 +84,9 @@ class OptimizeAll(Action):
     def step_begins(self, optimizer: Optimizer) -> None:
         """Adopt the orphans; they join an existing group, which schedulers count."""
         self._works(optimizer)
-        held = self._held()
+        known = self._held()
         for key, p in self._reached.items():
-            if key not in held and isinstance(p, nn.Parameter):
+            if key not in known and isinstance(p, nn.Parameter):
                 optimizer.param_groups[0]["params"].append(p)
                 self.applied += 1
         self._reached.clear()
@@ -96,7 +97,7 @@ class OptimizeAll(Action):
     def _held(self) -> set[int]:
         """What optimizers hold that are made or stepped of late; one that is kept may be idle."""
         late = [ref() for ref, last in self._worked.values() if self._passes - last <= RETIRED]
-        return {id(p) for optimizer in late if optimizer is not None for p in params_of(optimizer)}
+        return {id(p) for optimizer in late if optimizer is not None for p in held(optimizer)}
 
 
 @action("unfreeze")
@@ -107,10 +108,10 @@ class Unfreeze(Action):
         """Thaw the optimizer's models, and hand over what it lacks."""
         super().optimizer_made(optimizer)
         self._thaw()
-        held = {id(p) for p in params_of(optimizer)}
+        own = {id(p) for p in held(optimizer)}
         for model in self._met:
             for p in model.parameters():
-                if id(p) not in held and p.is_floating_point():
+                if id(p) not in own and p.is_floating_point():
                     optimizer.param_groups[0]["params"].append(p)
 
     def step_ended(self, optimizer: Optimizer) -> None:
@@ -175,7 +176,7 @@ class Negate(Action):
         self._turn(optimizer)
 
     def _turn(self, optimizer: Optimizer) -> None:
-        for p in params_of(optimizer):
+        for p in held(optimizer):
             if p.grad is not None:
                 p.grad.neg_()
 

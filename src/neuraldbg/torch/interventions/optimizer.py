@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuraldbg.torch.interventions import Action, Context, action, params_of
+from neuraldbg.torch.interventions import Action, Context, action
 from neuraldbg.torch.interventions.patching import replace
+from neuraldbg.torch.succession import held
 
 MOMENTUM: Final = 0.9
 KEPT: Final = frozenset({"params", "lr", "weight_decay", "maximize", "self", "foreach", "fused"})
@@ -92,7 +93,7 @@ class ClipToOne(Action):
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """Clip."""
-        found = [p for p in params_of(optimizer) if p.grad is not None]
+        found = [p for p in held(optimizer) if p.grad is not None]
         gradients = [p.grad for p in found if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros(())
         if not bool(torch.isfinite(norm)):
@@ -140,7 +141,7 @@ class UnscaleFirst(Action):
             return
         for ref in self._optimizers:
             optimizer = ref()
-            if optimizer is None or not wanted & {id(p) for p in params_of(optimizer)}:
+            if optimizer is None or not wanted & {id(p) for p in held(optimizer)}:
                 continue
             state = self._scaler._per_optimizer_states[id(optimizer)]
             if state["stage"].name == "READY":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from neuraldbg.torch.interventions import Action, Context, action, params_of
+from neuraldbg.torch.interventions import Action, Context, action
 from neuraldbg.torch.interventions.patching import (
     Inside,
     Operations,
@@ -20,6 +20,7 @@ from neuraldbg.torch.interventions.patching import (
     replace,
     trains,
 )
+from neuraldbg.torch.succession import held
 
 TINY: Final = 1e-7
 COMPARES: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
@@ -262,7 +263,7 @@ class AccumulateMean(Action):
         """Average."""
         if self._passes > 1:
             self.applied += 1
-            for p in params_of(optimizer):
+            for p in held(optimizer):
                 if p.grad is not None:
                     p.grad.div_(self._passes)
         self._passes = 0

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuraldbg.torch.interventions import Action, Context, action, params_of
+from neuraldbg.torch.interventions import Action, Context, action
 from neuraldbg.torch.interventions.patching import Operations, replace
+from neuraldbg.torch.succession import held
 
 HALF: Final = (torch.float16, torch.bfloat16)
 SCALE: Final = 1024.0
@@ -90,7 +91,7 @@ class ScaleLoss(Action):
         if not self._scaled:
             return
         self.applied += 1
-        for p in params_of(optimizer):
+        for p in held(optimizer):
             if p.grad is not None:
                 p.grad.div_(SCALE)
 
