@@ -48,6 +48,33 @@ def test_a_difference_tells_its_kind_and_its_target(name: str) -> None:
     torch.testing.assert_close(target.reshape(-1, 1), NUMBERS)
 
 
+KEPT = torch.tensor([[1.0], [0.0], [1.0], [1.0]])
+WEIGHED: dict[str, Callable[[Tensor], Tensor]] = {
+    "masked": lambda p: (((p - NUMBERS) ** 2) * KEPT).sum() / KEPT.sum(),
+    "mask-first": lambda p: (KEPT * (NUMBERS - p).abs()).mean(),
+    "chosen": lambda p: torch.where(
+        KEPT.bool(), (p - NUMBERS) ** 2, torch.relu(NUMBERS - p) ** 2
+    ).mean(),
+    "one-of-two-terms": lambda p: (0.1 * p.exp() + (NUMBERS - p) ** 2).mean(),
+    "scaled": lambda p: ((p - NUMBERS) ** 2 / p.detach().exp()).mean(),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_a_weighed_difference_tells_its_target(name: str) -> None:
+    output = scores(4, 1)
+    value = WEIGHED[name](output)
+    target = target_of(value, output)
+    assert target is not None
+    torch.testing.assert_close(target, NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["masked", "chosen", "one-of-two-terms"])
+def test_a_weighed_difference_has_no_chance_level_of_its_own(name: str) -> None:
+    output = scores(4, 1)
+    assert read_loss(WEIGHED[name](output), 0, None, output).kind == "custom"
+
+
 @pytest.mark.parametrize("name", ENTROPIES)
 def test_a_cross_entropy_tells_its_labels(name: str) -> None:
     output = scores(4, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -61,3 +62,19 @@ def test_an_optimizer_of_every_step_is_one(mlp: nn.Module, watch: Watch, read: R
     assert record.facts.run.notes[m.N_RENEWED] == 29
     kinds = (Kind.LOSS, Kind.OPTIMIZER)
     assert not [c for c in record.channels if c.kind in kinds and c.name.startswith(("loss.", "1"))]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_left_of_gradients_is_seen_by_a_new_optimizer(
+    mlp: nn.Module, watch: Watch, read: Read, *, before: bool
+) -> None:
+    with watch(mlp) as dbg:
+        optimizer = sgd(mlp, 1e-3)
+        for _ in range(6):
+            optimizer = sgd(mlp, 1e-3) if before else optimizer
+            mlp(torch.randn(8, 4)).square().mean().backward()
+            optimizer = optimizer if before else sgd(mlp, 1e-3)
+            optimizer.step()
+    left = read(dbg).series(Kind.OPTIMIZER, "0", m.O_CARRIED).values
+    assert len(left) >= 4
+    assert all(left > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, NamedTuple
 
 from torch import Tensor
@@ -16,6 +17,9 @@ PASSED: Final = frozenset(
     )
 )
 DEPTH: Final = 10
+# What may also stand there if only the target is wanted: weights, masks, choices, further terms.
+WEIGHED: Final = PASSED | {"Where", "Mul", "MaskedFill"}
+BRANCHES: Final = 24  # operations searched for a difference
 
 
 class ByHand(NamedTuple):
@@ -35,16 +39,44 @@ def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
     """
     node = _told(root)
     if node is None:
-        return None
+        return _weighed(root, prediction)
+    straight = _difference(node, prediction)
+    if straight is not None:
+        return straight
+    name, inner = label(node), [n for n, _ in node.next_functions if n is not None]
+    return _cross_entropy(node, name, inner) or _weighed(root, prediction)
+
+
+def _difference(node: Node, prediction: Tensor | None) -> ByHand | None:
+    """A squared or absolute difference, if that is what the operation makes."""
     name, inner = label(node), [n for n, _ in node.next_functions]
-    below = label(inner[0]) if inner and inner[0] is not None else ""
-    if name == "Abs" and below in ("Sub", "Rsub"):
+    if not inner or inner[0] is None or label(inner[0]) not in ("Sub", "Rsub"):
+        return None
+    if name == "Abs":
         return ByHand("l1", _subtracted(node, inner[0], prediction), _first(inner[0]))
     squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
     squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
-    if squared and below in ("Sub", "Rsub"):
+    if squared:
         return ByHand("mse", _subtracted(node, inner[0], prediction), _first(inner[0]))
-    return _cross_entropy(node, name, [n for n in inner if n is not None])
+    return None
+
+
+def _weighed(root: Node, prediction: Tensor | None) -> ByHand | None:
+    """The target of a difference that is masked, weighed, chosen from or one of several terms.
+
+    What the loss is at chance cannot be told of such a one, so that its kind stays open.
+    """
+    queue, seen = deque([root]), {root}
+    while queue and len(seen) < BRANCHES:
+        node = queue.popleft()
+        found = _difference(node, prediction)
+        if found is not None and found.target is not None:
+            return found._replace(kind="custom")
+        if label(node) in WEIGHED:
+            fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)
+    return None
 
 
 def _told(root: Node) -> Node | None:

@@ -39,20 +39,27 @@ class Lines:
         self._marks.append((type(optimizer), tuple(map(weakref.ref, held(optimizer)))))
 
     def heir(self, optimizer: Optimizer) -> int | None:
-        """The number of the line that an optimizer continues; None if it begins one.
+        """Let an optimizer take the place that is its own by `line`.
 
         Args:
             optimizer: One that steps for the first time, or again after another took its place.
+
+        Returns:
+            The number of the line; None if it begins one.
         """
-        if optimizer in self._before:
-            return None
-        lines = reversed(range(len(self._marks)))
-        line = next((i for i in lines if self._continues(i, optimizer)), None)
+        line = self.line(optimizer)
         if line is not None:
             self._before.add(optimizer)
             self._rates[line] = _rate(optimizer)
             self.renewed += 1
         return line
+
+    def line(self, optimizer: Optimizer) -> int | None:
+        """The number of the line that an optimizer continues or will; None if none."""
+        if optimizer in self._before:
+            return None
+        lines = reversed(range(len(self._marks)))
+        return next((i for i in lines if self._continues(i, optimizer)), None)
 
     def _continues(self, line: int, optimizer: Optimizer) -> bool:
         kind, params = self._marks[line]

@@ -118,10 +118,12 @@ class ParamSide:
     def backward_begins(self) -> None:
         """Note the gradients left over; the least of several backward passes counts."""
         for i, optimizer in self.alive():
-            if self.steps(i) == 0 or self._carried.get(i) == 0.0:
+            # One made before each backward pass has not stepped yet; its line has.
+            line = i if i < len(self.stepped) else self._lines.line(optimizer)
+            if line is None or self.steps(line) == 0 or self._carried.get(line) == 0.0:
                 continue
             norm = carried(held(optimizer))
-            self._carried[i] = min(norm, self._carried.get(i, norm))
+            self._carried[line] = min(norm, self._carried.get(line, norm))
 
     def before_step(self, index: int, optimizer: Optimizer, *, due: bool) -> None:
         """Read rates on every step, gradients and weights on due ones."""
