@@ -114,6 +114,22 @@ def test_zero_gradients_in_float32_have_another_cause() -> None:
     assert "half_precision_underflow" not in accused(lost_gradients().notes(autocast=None))
 
 
+def faint_head(grad: float = 4e-8) -> Draft:
+    """A run that learns, with a layer whose gradient is zero ahead of a faint one."""
+    draft = classifier().falls(2.3, 0.1).notes(autocast="float16")
+    draft.of_param("fc1.weight", grad_norm=0.0).of_module("fc1", grad_zero=1.0)
+    return draft.of_module("fc2", grad_absmax=grad)
+
+
+def test_a_layer_that_float16_keeps_from_learning_is_found_where_the_loss_falls() -> None:
+    best = convict(faint_head(), "half_precision_underflow", where="fc1")
+    assert "fc1 and 0 more never got a gradient other than zero" in texts(best)
+
+
+def test_zero_gradients_ahead_of_large_ones_are_no_underflow() -> None:
+    assert accused(faint_head(grad=1e-2)) == []
+
+
 # -- coarse weights ------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.facts import Kind
+from neuraldbg.core.facts import Kind, ParamFact
 from neuraldbg.core.silence import silenced
 from neuraldbg.core.view import View
 
@@ -18,6 +18,8 @@ FP16_MAX = 65504.0
 LEAST_RISE, APART = 1.1, 1.5
 MEASURED = 8.0  # nats: a second run of the same script is no inference but a measurement
 FP16_TINY = 6e-8  # smallest subnormal number of float16
+FP16_LEAST = 6.1e-5  # smallest normal number of float16; below it, digits are lost
+LOOKS = 5  # so many looks at which a gradient is exactly zero are no chance
 
 
 @cause(
@@ -120,10 +122,35 @@ def _half_precision_underflow(view: View) -> Finding | None:
                 3.0,
             )
         )
+    lost = [] if view.note(m.N_SCALER) else _lost(view)
+    if lost:
+        # Sure, whatever the loss does: another part of the model may make it fall.
+        found.append(
+            evidence(
+                f"{lost[0].module} and {len(lost) - 1} more never got a gradient other than zero; "
+                "of the gradients behind, the largest are at the end of float16's range",
+                4.5,
+                where=lost[0].module,
+                step=0,
+            )
+        )
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))
-    return Finding(tuple(found), (), 0, found[0].text[0].upper() + found[0].text[1:] + ".")
+    first = found[-2] if lost else found[0]
+    places = tuple(p.module for p in lost)
+    return Finding(tuple(found), places, 0, first.text[0].upper() + first.text[1:] + ".")
+
+
+def _lost(view: View) -> list[ParamFact]:
+    """Weights whose gradient is zero at every look, ahead of one that float16 barely holds."""
+    lost = [
+        p
+        for p in view.weights
+        if len(s := view.param(p.name, m.P_GRAD)) >= LOOKS and not s.values.any()
+    ]
+    behind = [view.usual(view.module(x.name, m.GRAD_ABSMAX)) for x in view.layers]
+    return lost if any(0 < g < FP16_LEAST for g in behind) else []
 
 
 @cause(
