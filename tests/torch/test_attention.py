@@ -32,6 +32,13 @@ def test_gates_written_as_products_count_and_classes_do_not() -> None:
     assert peaks(F.cross_entropy(scores, torch.zeros(6, dtype=torch.long))) == []
 
 
+def test_a_temperature_is_no_gate_and_hides_none() -> None:
+    scores, weight = torch.randn(6, 5, requires_grad=True), torch.randn(3, 5, requires_grad=True)
+    assert peaks(F.linear(scores.softmax(1) * 4, weight, torch.zeros(3)).sum()) == []
+    values = torch.randn(6, 5, requires_grad=True)
+    assert len(peaks((4 * scores.softmax(1) * values).sum())) == 1
+
+
 def test_a_choice_of_three_is_no_attention() -> None:
     assert peaks(attend(40.0, entries=3)) == []
 

@@ -97,9 +97,13 @@ def test_without_the_output_a_difference_keeps_its_kind_only() -> None:
     assert target_of(value) is None
 
 
+COUNTS = torch.tensor([[3.0, 0.0, 9.0], [1.0, 1.0, 4.0], [0.0, 2.0, 0.0], [5.0, 5.0, 5.0]])
+
+
 @pytest.mark.parametrize(
     "loss",
     [
+        lambda p: -(COUNTS * p.log_softmax(-1)).sum(-1).mean(),
         lambda p: p.mean(),
         lambda p: (p * p).mean(),
         lambda p: p.exp().sum(),

@@ -41,16 +41,34 @@ def peaks(loss: Tensor) -> list[float]:
         return []
     found: dict[Node, float] = {}
     for node in walk(loss.grad_fn, NODES):
-        if label(node) not in MIXING:
+        if label(node) not in MIXING or _only_scales(node):
             continue
-        for inner, _ in node.next_functions:
-            if inner is not None and label(inner) == "Softmax" and inner not in found:
+        for inner in map(_unscaled, _inner(node)):
+            if label(inner) == "Softmax" and inner not in found:
                 peak = _peak(inner)
                 if peak is not None:
                     found[inner] = peak
         if len(found) >= MOST:
             break
     return list(found.values())
+
+
+def _inner(node: Node) -> list[Node]:
+    return [n for n, _ in node.next_functions if n is not None]
+
+
+def _only_scales(node: Node) -> bool:
+    """Whether an operation multiplies by one number, such as a temperature."""
+    if label(node) != "Mul" or len(_inner(node)) > 1:
+        return False
+    factor = saved(node, "other")
+    return factor is None or not factor.dim()
+
+
+def _unscaled(node: Node) -> Node:
+    while _only_scales(node):
+        node = _inner(node)[0]
+    return node
 
 
 def _peak(softmax: Node) -> float | None:

@@ -19,6 +19,7 @@ PASSED: Final = frozenset(
 DEPTH: Final = 10
 # What may also stand there if only the target is wanted: weights, masks, choices, further terms.
 WEIGHED: Final = PASSED | {"Where", "Mul", "MaskedFill"}
+UNEVEN: Final = 1e-2  # probabilities in half precision add up to one within this
 BRANCHES: Final = 24  # operations searched for a difference
 
 
@@ -112,6 +113,8 @@ def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
     if name == "Mul":
         known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
         weights = next((t for t in known if not t.requires_grad and t.dim() >= 2), None)
+        if weights is not None and not _probabilities(weights):
+            return None  # counts of words, say: how many there are sets the scale
         labels = None if weights is None else weights.argmax(-1)
         return ByHand("cross_entropy", labels, _first(inner[0]))
     if name == "Gather":
@@ -124,6 +127,12 @@ def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
         labels = last if isinstance(last, Tensor) else None
         return ByHand("cross_entropy", labels, _first(inner[0]))
     return None
+
+
+def _probabilities(weights: Tensor) -> bool:
+    """Whether the entries for each sample add up to one, or to none where it is left out."""
+    totals = weights.detach().float().sum(-1)
+    return bool(((totals - 1).abs().minimum(totals.abs()) < UNEVEN).all())
 
 
 def _first(node: Node) -> Node | None:

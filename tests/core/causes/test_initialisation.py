@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -259,6 +260,22 @@ def test_most_weights_with_equal_rows_at_the_start_are_a_fault_and_one_is_not() 
     assert "init_symmetric" not in accused(
         classifier().stays().change_param("fc3.weight", row_spread=0.0)
     )
+
+
+def test_layers_of_zeros_that_feed_no_other_such_are_sound() -> None:
+    """The ends of coupling nets: all that leads to them starts at random."""
+    zero = classifier().stays().change_param("fc[23].weight", row_spread=0.0, init_rms=0.0)
+    assert convict(zero, "init_symmetric", where="fc2").evidence  # 64 units of one feed fc3
+    ends = zero.change_param("fc2.weight", shape=(32, 64))
+    assert "init_symmetric" not in accused(ends)
+
+
+def test_the_rows_of_a_table_are_no_units() -> None:
+    draft = classifier().stays().change_param("fc[12].weight", row_spread=0.0)
+    for i, module in enumerate(draft.modules):
+        if module.name in ("fc1", "fc2"):
+            draft.modules[i] = replace(module, kind="Embedding")
+    assert "init_symmetric" not in accused(draft)
 
 
 def test_a_matrix_for_each_capsule_is_judged_by_its_own_sides() -> None:

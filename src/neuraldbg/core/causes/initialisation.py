@@ -217,15 +217,25 @@ def _init_symmetric(view: View) -> Finding | None:
 
 def _symmetric_start(view: View) -> Finding | None:
     """Most weights start with equal rows, and what breaks the symmetry came too late."""
+    # The rows of a table are no units.
+    tables = {x.name for x in view.facts.modules if x.kind.startswith("Embedding")}
     several = [p for p in view.weights if p.shape[0] > 1 and p.row_spread is not None]
+    several = [p for p in several if p.module not in tables]
     same = [p for p in several if p.row_spread is not None and p.row_spread < EQUAL]
-    # One layer that starts at zero (a head, an adapter, a gate) is a known, sound practice.
-    if len(same) < 2 or len(same) < len(several) / 2:
+    # Layers that start at zero behind others that do not (heads, adapters, gates, the ends
+    # of coupling nets) are a known, sound practice.
+    if len(same) < 2 or len(same) < len(several) / 2 or not _linked(same):
         return None
     text = f"all rows are equal at the start in {len(same)} of {len(several)} weights"
     found = (evidence(text, 4.5, where=same[0].name, step=0), view.fails(1.5, 2.0))
     names = tuple(p.module or p.name for p in same)
     return Finding(found, names, 0, f"The units of {names[0]} start equal.")
+
+
+def _linked(same: list[ParamFact]) -> bool:
+    """Whether weights with equal rows are not zero, or feed one another."""
+    sizes = {p.shape[0] for p in same}
+    return any(p.init_rms for p in same) or any(p.shape[1] in sizes for p in same)
 
 
 @cause(
