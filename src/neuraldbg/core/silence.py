@@ -50,7 +50,7 @@ def silenced(view: View) -> Silence | None:
     if any(not p.init_rms or p.dtype in HALVES for p in weights):
         return None
     order = {x.name: x for x in view.record.called() if x.leaf}
-    quiet = [x for n, x in order.items() if _silent(view, n)]
+    quiet = [x for n, x in order.items() if silent(view, n)]
     heard = [x for n, x in order.items() if _hears(view, n)]
     if not quiet or not heard:
         return None
@@ -70,7 +70,7 @@ def _place(module: ModuleFact) -> int:
     return module.order or 0
 
 
-def _silent(view: View, module: str) -> bool:
+def silent(view: View, module: str) -> bool:
     """Whether all parameters of a module get a gradient of exactly zero at every look."""
     held = [p for p in view.params_of(module) if p.optimizer is not None and p.requires_grad]
     norms = [view.param(p.name, m.P_GRAD).values for p in held]

@@ -1,4 +1,4 @@
-"""Faults of the initial weights: scale, symmetry, biases."""
+"""Faults of the initial weights: scale and symmetry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.events import EventType
 from neuraldbg.core.facts import ParamFact
 from neuraldbg.core.view import WEIGHT_LAYERS, View
 
@@ -17,9 +16,6 @@ GAIN_HIGH, GAIN_LOW = 3.0, 0.15
 FIRST_HIGH = 2.5
 # Rows that are this close (in units of the weight's scale) are equal.
 EQUAL = 1e-3
-BIAS_FAR = 2.0
-# Log-odds of a class of one in 3,000: a prior in the last bias (as for a focal loss) is nearer.
-BIAS_ALONE = 8.0
 
 
 def gain(param: ParamFact) -> float:
@@ -236,106 +232,3 @@ def _linked(same: list[ParamFact]) -> bool:
     """Whether weights with equal rows are not zero, or feed one another."""
     sizes = {p.shape[0] for p in same}
     return any(p.init_rms for p in same) or any(p.shape[1] in sizes for p in same)
-
-
-@cause(
-    "bad_bias_init",
-    "Biases put units in a dead or saturated region, or the output far from the target.",
-    explains="dead saturated not_learning vanishing initial_loss collapsed frozen zero_gradient",
-    chain=(
-        "the bias outweighs everything the layer computes",
-        "units are dead or saturated at step 0",
-        "no gradient flows through them",
-    ),
-    repair="Initialise biases to zero.",
-    experiment="zero biases",
-    rivals={
-        "init_too_large": "there the weights are too large",
-        "lr_too_high": "there the units are alive at step 0",
-    },
-    yields_to="nonfinite_operation nonfinite_input unnormalized_input",
-)
-def _bad_bias_init(view: View) -> Finding | None:
-    far = []
-    for p in view.facts.params:
-        if not p.name.endswith("bias") or p.init_mean is None or p.init_absmax is None:
-            continue
-        rms = view.usual(view.module(p.module, m.ACT_RMS), 1)
-        if abs(p.init_mean) > BIAS_FAR and abs(p.init_mean) > 0.7 * p.init_absmax:
-            far.append((p, rms))
-    if not far:
-        return _one_far_bias(view)
-    param = far[0][0]
-    found = [
-        evidence(
-            f"{param.name} starts at {param.init_mean:.3g} on average",
-            2.0,
-            where=param.name,
-            step=0,
-        )
-    ]
-    ill = [
-        e
-        for e in view.events
-        if e.kind == EventType.ACTIVATION
-        and e.before == "unknown"
-        and e.after in ("dead", "saturated", "collapsed")
-    ]
-    if ill:
-        found.append(
-            evidence(
-                f"{ill[0].where} is {ill[0].after} from the first step on",
-                3.5,
-                where=ill[0].where,
-                step=ill[0].step,
-            )
-        )
-    negative = view.usual(view.module(param.module, m.ACT_NEGATIVE_UNITS), 3)
-    if negative > 0.9 and not ill:
-        found.append(
-            evidence(
-                f"{negative:.0%} of the units of {param.module} are below zero for whole batches",
-                2.0,
-                where=param.module,
-            )
-        )
-    found.append(view.fails(2.0, 4.5))
-    names = tuple(dict.fromkeys(p.module for p, _ in far))
-    return Finding(
-        tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
-    )
-
-
-def _spread_of(param: ParamFact) -> float:
-    """Largest entry over root mean square from which one entry stands out among so many.
-
-    It is the root of their number if all others are zero; 1.7 if they are uniform.
-    """
-    return 1.3 if param.numel <= 8 else 2.0
-
-
-def _one_far_bias(view: View) -> Finding | None:
-    """A single entry of a bias that outweighs everything else that the layer gives."""
-    far = [
-        p
-        for p in view.facts.params
-        if p.name.endswith("bias")
-        and len(p.shape) == 1
-        and (p.init_absmax or 0.0) > max(BIAS_ALONE, _spread_of(p) * (p.init_rms or 0.0))
-    ]
-    if not far:
-        return None
-    param = max(far, key=lambda p: p.init_absmax or 0.0)
-    top = param.init_absmax or 0.0
-    found = [
-        evidence(
-            f"an entry of {param.name} starts at {top:.3g}",
-            min(2.5 + 1.5 * math.log10(top / BIAS_ALONE), 5.0),
-            where=param.name,
-            step=0,
-        ),
-        view.fails(2.0, 1.5),
-    ]
-    return Finding(
-        tuple(found), (param.module, param.name), 0, f"{param.name} starts at {top:.3g}."
-    )

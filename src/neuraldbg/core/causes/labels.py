@@ -1,9 +1,8 @@
-"""Faults of the targets: scale, noise, balance, order."""
+"""Faults of the targets: scale, noise, balance."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import numpy as np
 
@@ -11,8 +10,6 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Floats, Series
-from neuraldbg.core.trajectory import drifts, within_batch
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
@@ -266,88 +263,3 @@ def _learnt_little(view: View) -> Evidence:
         return view.fails(1.5, 1.0)
     text = f"{gain:.0%} of what the class frequencies leave open was learnt"
     return evidence(text, 1.5 if gain < 0.3 else -1.0 if gain < 0.6 else -4.5)
-
-
-STEADY: Final = 0.3  # change from batch to batch, over the spread of all batches
-# A drift goes from low to high once, a rise and a fall are two; three are a cycle that comes again.
-CROSSINGS: Final = 3
-
-
-def _in_order(view: View) -> Finding | None:
-    """Targets of a regression that swing from batch to batch, and hardly differ inside one.
-
-    Those of a critic that follows itself drift, too, but only in one direction.
-    """
-    if view.follows_itself:
-        return None
-    mean = view.batch("target", m.B_MEAN).finite()
-    size, within = view.batch("target", m.B_SIZE).median(), within_batch(view.record)
-    if len(mean) < 10 or not size >= 4 or not within > 0 or not drifts(view.record, within):
-        return None
-    swings = _swings(mean.values)
-    if swings < CROSSINGS or not _smooth(mean):
-        return None
-    text = (
-        f"targets differ {mean.values.std() / within:.1f} times as much from batch to batch as "
-        f"inside one, and swing between low and high {swings} times"
-    )
-    found = (evidence(text, 4.5, where="target", step=0), view.fails(1.5, 1.5))
-    return Finding(found, ("target",), 0, "Batches come in the order of their targets.")
-
-
-def _swings(values: Floats) -> int:
-    """How often a series goes from its lowest quarter to its highest, or back."""
-    low, high = np.quantile(values, (0.25, 0.75))
-    ends = np.where(values <= low, -1, np.where(values >= high, 1, 0))
-    ends = ends[ends != 0]
-    return int(np.count_nonzero(ends[1:] != ends[:-1]))
-
-
-def _smooth(series: Series) -> bool:
-    """Whether successive steps differ little, as neighbours in an order do, and noise does not."""
-    next_to = np.diff(series.steps) == 1
-    change = np.abs(np.diff(series.values))[next_to]
-    return len(change) > 0 and float(np.median(change)) < STEADY * float(series.values.std())
-
-
-@cause(
-    "unshuffled_data",
-    "Batches come in the order of the classes.",
-    explains="not_learning spiking",
-    chain=(
-        "a batch holds one class only",
-        "each step makes the model predict that class",
-        "it forgets the others",
-    ),
-    repair="Shuffle the training data (shuffle=True).",
-    experiment="shuffle",
-)
-def _unshuffled_data(view: View) -> Finding | None:
-    if len(view.facts.losses) > 1:
-        return None  # as in a GAN, whose critic is given batches of ones and of zeros
-    swinging = _in_order(view)
-    if swinging is not None:
-        return swinging
-    majority = view.batch("target", m.B_MAJORITY).finite()
-    mean = view.batch("target", m.B_MEAN).finite()
-    moves = view.batch("target", m.B_TRANSITIONS).median()
-    size = view.batch("target", m.B_SIZE).median()
-    if len(majority) < 10 or not len(mean) or not size >= 4:
-        return None
-    between, within = float(mean.values.std()), view.batch("target", m.B_STD).median()
-    pure = majority.median()
-    if pure < 0.8 or between < 2 * max(within, 1e-9) / math.sqrt(size):
-        return None
-    found = [
-        evidence(
-            f"{pure:.0%} of the labels of a batch are one class, and the class changes from batch to batch",
-            5.0,
-            where="target",
-            step=0,
-        ),
-        evidence(
-            f"neighbouring samples differ in {moves:.0%} of the cases", 1.0 if moves < 0.1 else -1.0
-        ),
-        view.fails(1.5, 1.5),
-    ]
-    return Finding(tuple(found), ("target",), 0, "Batches come in the order of the classes.")
