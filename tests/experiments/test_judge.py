@@ -70,6 +70,14 @@ def test_a_loss_that_the_fault_blows_up_at_once_is_compared_where_it_ends() -> N
     assert Pair(BLOWN, CALM, rescales=True).verdict == "unclear"
 
 
+def test_a_loss_that_ends_above_all_that_it_was_is_no_cure() -> None:
+    """Where the change moved the targets, too, much is learnt of a loss that it made itself."""
+    spoilt = Outcome("none", 0.0, 0.9, 2.4e3, 185.0, None, None, 99)
+    stuck = Outcome("not_learning", 0.8, 0.0, 7.1, 7.03, None, 0, 99)
+    assert Pair(stuck, spoilt).verdict == "unclear"
+    assert Pair(stuck, spoilt, rescales=True).verdict == "gone"
+
+
 def test_the_majority_of_seeds_decides() -> None:
     assert tried((STUCK, SOUND), (STUCK, SOUND), (STUCK, STUCK)).result == "confirmed"
     assert tried((STUCK, SOUND), (STUCK, STUCK), (STUCK, STUCK)).result == "refuted"

@@ -82,10 +82,21 @@ class Pair:
             return "unclear"
         sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
         if sound or (self.effect >= CURED and after.level <= before.level):
-            return "gone"
+            return "unclear" if self._worse else "gone"
         shows = before.level > 0.0 or before.learnt <= 1.0 - NOTHING
         told = self.evaluates or (shows and not self._moves_others)
         return "stayed" if self.effect < NOTHING and told and not self.rescales else "unclear"
+
+    @property
+    def _worse(self) -> bool:
+        """Whether the loss ends above all that it was unchanged.
+
+        However much such a run learns of its own first loss, that is no cure.
+        """
+        before, after = self.unchanged, self.changed
+        if self.evaluates or self.rescales or not min(before.first, before.last) > 0:
+            return False
+        return after.last > (1 + ALIKE) * max(before.first, before.last)
 
     @property
     def _moves_others(self) -> bool:

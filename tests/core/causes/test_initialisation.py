@@ -1,4 +1,4 @@
-"""The initial weights: scale, symmetry, biases."""
+"""The initial weights: scale and symmetry."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ def equal_rows(spread: object = 0.0) -> Draft:
     """A layer whose units start equal; the rows are followed."""
     draft = classifier().stays().change_param("fc2.weight", row_spread=0.0)
     return draft.of_param("fc2.weight", row_spread=spread)  # type: ignore[arg-type]
-
-
-def far_bias(value: float = -20.0) -> Draft:
-    """Biases that put the first layer's units below zero for good."""
-    draft = classifier().stays()
-    return draft.change_param("fc1.bias", init_mean=value, init_absmax=abs(value) * 1.05)
 
 
 # -- too large -----------------------------------------------------------------------------
@@ -175,85 +169,6 @@ def test_equal_rows_that_never_moved_are_still_equal() -> None:
     assert "its weights moved" not in texts(blamed(draft))
 
 
-# -- biases --------------------------------------------------------------------------------
-
-
-def test_biases_that_kill_the_units_from_the_first_step_on_are_bad() -> None:
-    draft = far_bias().of_module("act1", act_negative_units=1.0, act_rms=0.0, act_zero=1.0)
-    best = convict(draft, "bad_bias_init", where="fc1")
-    assert "act1 is dead from the first step on" in texts(best)
-    assert "fc1.bias starts at -20" in texts(best)
-
-
-def test_biases_that_saturate_the_units_are_bad() -> None:
-    draft = far_bias(15.0).change_module("act1", kind="Sigmoid").of_module("act1", act_flat=1.0)
-    assert "act1 is saturated" in texts(convict(draft, "bad_bias_init", where="fc1"))
-
-
-def test_units_below_zero_speak_where_the_activation_is_no_module() -> None:
-    draft = far_bias().of_module("fc1", act_negative_units=1.0)
-    assert "100% of the units of fc1 are below zero" in texts(blamed(draft))
-
-
-def test_biases_near_zero_are_not_blamed_for_dead_units() -> None:
-    draft = far_bias(-0.5).of_module("act1", act_negative_units=1.0)
-    assert "bad_bias_init" not in accused(draft)
-
-
-def test_biases_of_both_signs_are_no_shift() -> None:
-    draft = far_bias().change_param("fc1.bias", init_mean=-2.5, init_absmax=30.0, init_rms=16.0)
-    assert "bad_bias_init" not in accused(draft)
-
-
-def test_far_biases_with_which_the_run_learns_are_no_fault() -> None:
-    assert accused(far_bias().falls(2.3, 0.1)) == []
-
-
-def test_units_that_die_later_speak_less_for_the_biases() -> None:
-    dying = np.full(50, 0.05)
-    dying[10:] = 1.0
-    later = far_bias().of_module("act1", act_negative_units=dying)
-    at_once = far_bias().of_module("act1", act_negative_units=1.0)
-    assert confidence(later, "bad_bias_init") < confidence(at_once, "bad_bias_init")
-
-
-# -- numbers -------------------------------------------------------------------------------
-
-
-def test_the_gain_of_a_weight_is_one_where_it_preserves_variance() -> None:
-    assert gain(ParamFact("w", (8, 100), init_rms=0.1, fan_in=100)) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    "param",
-    [
-        ParamFact("w", (8, 100), init_rms=0.1),
-        ParamFact("w", (8, 100), fan_in=100),
-        ParamFact("w", (8,), init_rms=0.1, fan_in=100),
-    ],
-)
-def test_the_gain_is_unknown_without_its_numbers(param: ParamFact) -> None:
-    assert math.isnan(gain(param))
-
-
-def one_far(value: float = 40.0) -> Draft:
-    """One entry of the last bias far from any sound start."""
-    return (
-        classifier()
-        .stays(20.0)
-        .change_param("fc3.bias", init_absmax=value, init_mean=4.0, init_rms=12.6)
-    )
-
-
-def test_one_entry_of_a_bias_that_outweighs_the_rest_is_found() -> None:
-    best = convict(one_far(), "bad_bias_init", where="fc3")
-    assert "starts at 40" in texts(best)
-
-
-def test_a_prior_in_the_last_bias_is_sound() -> None:
-    assert "bad_bias_init" not in accused(one_far(6.0))
-
-
 def test_most_weights_with_equal_rows_at_the_start_are_a_fault_and_one_is_not() -> None:
     draft = classifier().stays().change_param("fc[12].weight", row_spread=0.0)
     assert convict(draft, "init_symmetric", where="fc1").evidence
@@ -292,3 +207,22 @@ def test_a_matrix_for_each_capsule_is_judged_by_its_own_sides() -> None:
     best = convict(capsules(0.01), "init_too_small", where="caps")
     assert "caps.weight: 0.028" in texts(best)
     assert "init_too_small" not in accused(capsules(0.35))
+
+
+# -- gain ----------------------------------------------------------------------------------
+
+
+def test_the_gain_of_a_weight_is_one_where_it_preserves_variance() -> None:
+    assert gain(ParamFact("w", (8, 100), init_rms=0.1, fan_in=100)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "param",
+    [
+        ParamFact("w", (8, 100), init_rms=0.1),
+        ParamFact("w", (8, 100), fan_in=100),
+        ParamFact("w", (8,), init_rms=0.1, fan_in=100),
+    ],
+)
+def test_the_gain_is_unknown_without_its_numbers(param: ParamFact) -> None:
+    assert math.isnan(gain(param))
