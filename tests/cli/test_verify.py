@@ -312,7 +312,7 @@ fit(student, 3.0, taught)
 def test_the_second_of_two_trainings_is_tested(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STUDENT)
     call([*RUN, "--quiet", "train.py"], tmp_path)
-    ended = call([*VERIFY, "--json", "--budget", "40"], tmp_path)
+    ended = call([*VERIFY, "--json", "--budget", "150"], tmp_path)
     best = json.loads(ended.out)["hypotheses"][0]
     assert best["cause"] == "lr_too_high"
     assert best["first_step"] == 120
