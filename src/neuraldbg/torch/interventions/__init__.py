@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -63,7 +63,10 @@ class Action(Listener):
 
     Attributes:
         applied: How often something was changed.
+        patient: Whether its occasion may come late in a run, such as a bad batch.
     """
+
+    patient: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -82,6 +82,8 @@ class StandardiseInput(_Inputs):
 class FillNonfinite(_Inputs):
     """Zero in place of NaN and infinity."""
 
+    patient = True
+
     def begin(self) -> None:
         """Come before the targets' losses, too."""
         for name in (*REGRESSION, "binary_cross_entropy", "binary_cross_entropy_with_logits"):
@@ -138,6 +140,8 @@ class StandardiseTargets(Action):
 @action("skip_outliers")
 class SkipOutliers(_Inputs):
     """Drops the gradients of batches unlike those before."""
+
+    patient = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

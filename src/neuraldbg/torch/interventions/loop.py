@@ -104,6 +104,8 @@ class OptimizeAll(Action):
 class Unfreeze(Action):
     """Lets every floating-point parameter train."""
 
+    patient = True
+
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Thaw the optimizer's models, and hand over what it lacks."""
         super().optimizer_made(optimizer)

@@ -72,6 +72,8 @@ class Defaults(_Settings):
 class NoClipping(Action):
     """Makes the clipping functions measure only."""
 
+    patient = True
+
     def begin(self) -> None:
         """Replace what scales the gradients."""
         clip_grad = nn.utils.clip_grad
@@ -90,6 +92,8 @@ class NoClipping(Action):
 @action("clip_1")
 class ClipToOne(Action):
     """Clips the gradients of a step to norm 1; a non-finite gradient is dropped."""
+
+    patient = True
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """Clip."""

@@ -273,6 +273,8 @@ class AccumulateMean(Action):
 class ClampOperands(Action):
     """Keeps operands where the operation and its gradient are finite."""
 
+    patient = True
+
     def begin(self) -> None:
         """Come before every operation that can leave the finite numbers."""
         low = {f: self._low for f in functions("log", "log2", "log10", "sqrt", "rsqrt")}
