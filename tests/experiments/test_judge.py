@@ -78,6 +78,20 @@ def test_a_loss_that_ends_above_all_that_it_was_is_no_cure() -> None:
     assert Pair(stuck, spoilt, rescales=True).verdict == "gone"
 
 
+@pytest.mark.parametrize(
+    ("deaf", "verdict"), [(0, "gone"), (2, "gone"), (3, "unclear"), (8, "stayed"), (9, "stayed")]
+)
+def test_a_part_that_gets_no_gradient_is_judged_by_that_where_the_loss_falls(
+    deaf: int, verdict: str
+) -> None:
+    before, after = replace(SOUND, deaf=8), replace(SOUND, deaf=deaf)
+    assert Pair(before, after).verdict == verdict
+    text = judge.sentence(tried((before, after)))
+    assert text.endswith("and 8 weights never got a gradient")
+    assert Pair(replace(STUCK, deaf=2), SOUND).verdict == "gone"  # there the loss tells
+    assert Pair(replace(STUCK, deaf=2), STUCK).verdict == "stayed"
+
+
 def test_the_majority_of_seeds_decides() -> None:
     assert tried((STUCK, SOUND), (STUCK, SOUND), (STUCK, STUCK)).result == "confirmed"
     assert tried((STUCK, SOUND), (STUCK, STUCK), (STUCK, STUCK)).result == "refuted"

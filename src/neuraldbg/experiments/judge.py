@@ -20,6 +20,8 @@ CURED: Final = 0.25
 NOTHING: Final = 0.10
 # A breakdown that turns into a run which learns at least this much of its loss is gone.
 LEARNS: Final = 0.05
+# Of a part that got no gradient, so much may be left without one for other reasons.
+STILL_DEAF: Final = 0.25
 ALIKE: Final = 0.1  # first losses that differ by less are on one scale
 # Log-likelihood ratios, from the 72 outcomes of `bench/verify.py` on 36 failing scripts with
 # Laplace's rule: of 32 tests of the true cause 30 confirmed and none refuted it, of 40 tests of
@@ -78,6 +80,8 @@ class Pair:
             return "gone" if learns else "unclear"
         if after.broke:
             return "stayed"
+        if before.deaf and before.level == 0.0 and not self.evaluates:
+            return self._heard
         if math.isnan(self.effect):
             return "unclear"
         sound = before.level >= FAILING and after.level == 0.0 and self.effect >= LITTLE
@@ -86,6 +90,13 @@ class Pair:
         shows = before.level > 0.0 or before.learnt <= 1.0 - NOTHING
         told = self.evaluates or (shows and not self._moves_others)
         return "stayed" if self.effect < NOTHING and told and not self.rescales else "unclear"
+
+    @property
+    def _heard(self) -> str:
+        """The verdict where a part gets no gradient, which the loss of the whole does not show."""
+        if self.changed.deaf <= STILL_DEAF * self.unchanged.deaf:
+            return "unclear" if self._worse else "gone"
+        return "stayed" if self.changed.deaf >= self.unchanged.deaf else "unclear"
 
     @property
     def _worse(self) -> bool:
@@ -212,7 +223,7 @@ def sentence(trials: Trials) -> str:
         told = f"this says nothing: {trials.trouble}"
     elif trials.result == "inconclusive" and not gone:
         told = "too little to tell"
-    changed, unchanged = _went(pair.changed), _went(pair.unchanged)
+    changed, unchanged = (_went(o) + _unheard(o) for o in (pair.changed, pair.unchanged))
     gained = _gained(trials)
     return f"with {trials.intervention.changes}, {changed} ({told}); unchanged, {unchanged}{gained}"
 
@@ -241,6 +252,10 @@ def _went(outcome: Outcome) -> str:
     if outcome.first == outcome.last or not math.isfinite(outcome.first):
         return f"the loss stayed at {last}"
     return f"the loss went from {first} to {last}"
+
+
+def _unheard(outcome: Outcome) -> str:
+    return f", and {outcome.deaf} weights never got a gradient" if outcome.deaf else ""
 
 
 def as_dict(trials: Trials, *, reproduced: bool, rivals: Sequence[str] = ()) -> dict[str, Any]:

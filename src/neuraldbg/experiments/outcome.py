@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from neuraldbg.core import metrics as m
 from neuraldbg.core.detect import extract
-from neuraldbg.core.metrics import N_EXCEPTION
 from neuraldbg.core.record import Record
+from neuraldbg.core.silence import LOOKS
 from neuraldbg.core.trainings import that_began
 from neuraldbg.core.trajectory import trajectory
 from neuraldbg.core.view import View
@@ -31,6 +32,7 @@ class Outcome:
         steps: How far it went.
         exception: What ended it.
         others: Where the losses of further optimizers end; what is judged is the first one's.
+        deaf: Weights that an optimizer holds and that got no gradient but zero at any look.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Outcome:
     steps: int
     exception: str = ""
     others: tuple[float, ...] = ()
+    deaf: int = 0
 
     @property
     def broke(self) -> bool:
@@ -87,9 +90,16 @@ def of(record: Record, scope: Scope) -> Outcome:
         evaluation=_evaluation(view),
         onset=run.steps - 1 if kind == "crashed" else trouble.step,
         steps=min(run.steps, scope.last + 1),
-        exception=str(run.notes.get(N_EXCEPTION) or "") if crashed else "",
+        exception=str(run.notes.get(m.N_EXCEPTION) or "") if crashed else "",
         others=_others(view.record),
+        deaf=sum(_deaf(view, p.name) for p in view.weights if p.optimizer is not None),
     )
+
+
+def _deaf(view: View, weight: str) -> bool:
+    none = view.param(weight, m.P_GRAD_NONE).values
+    norms = view.param(weight, m.P_GRAD).values
+    return len(none) >= LOOKS and (len(norms) == 0 or not norms.any())
 
 
 def _view(record: Record, last_step: int) -> View:
@@ -110,7 +120,6 @@ def _learnt(view: View) -> float:
 
 
 def _evaluation(view: View) -> float | None:
-    from neuraldbg.core import metrics as m
     from neuraldbg.core.facts import Kind
 
     series = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
