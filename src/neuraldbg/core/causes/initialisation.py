@@ -44,7 +44,11 @@ def gain(param: ParamFact) -> float:
     yields_to="unnormalized_input nonfinite_input bad_bias_init",
 )
 def _init_too_large(view: View) -> Finding | None:
-    trained = [p for p in view.facts.params if len(p.shape) >= 2 and p.requires_grad]
+    trained = [
+        p
+        for p in view.facts.params
+        if len(p.shape) >= 2 and p.requires_grad and not _learnt_tokens(view, p)
+    ]
     scales = {
         p.name: gain(p) for p in trained if math.isfinite(gain(p)) and not _lookup_only(view, p)
     }
@@ -170,6 +174,12 @@ def _least_gain(view: View, param: ParamFact) -> float:
     if len(param.shape) < 3 or module is None or module.kind in WEIGHT_LAYERS or not param.init_rms:
         return gain(param)
     return param.init_rms * math.sqrt(max(param.shape[-2:]))
+
+
+def _learnt_tokens(view: View, param: ParamFact) -> bool:
+    """Whether it is one row of tokens, queries or positions: they multiply nothing."""
+    module = view.record.module(param.module)
+    return param.shape[0] == 1 and (module is None or module.kind not in WEIGHT_LAYERS)
 
 
 @cause(

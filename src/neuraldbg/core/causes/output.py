@@ -18,6 +18,7 @@ EDGED = frozenset({"Tanh", "Sigmoid"})  # activations that reach 1 and no more
 LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution", "NativeLayerNorm", "NativeBatchNorm"})
 EDGE = 0.01  # predictions that are nearer to 1 on average are at the edge
 REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
+BINARY = frozenset({"bce", "bce_with_logits"})
 
 
 def last_activation(view: View) -> str | None:
@@ -81,6 +82,8 @@ def _double(view: View, fact: LossFact) -> list[Evidence]:
     """A squashing activation in front of a loss that squashes itself."""
     last = (last_activation(view) or "").lower()
     seen = fact.prediction
+    if last == "softmax" and seen is not None and seen.low == seen.high == 1.0:
+        return [evidence("a softmax over one output is one, whatever the model computes", 8.0)]
     if fact.kind == "cross_entropy" and fact.prediction is not None:
         if last in ("softmax", "logsoftmax"):
             strength = 6.0 if last == "softmax" else 2.0
@@ -268,6 +271,9 @@ def _wrong_loss(view: View) -> Finding | None:
     if fact.kind == "cross_entropy" and fact.prediction and fact.prediction.shape[1:2] == (1,):
         text = "a cross-entropy over one class is zero whatever the model says"
         return Finding((evidence(text, 8.0, step=0),), (), 0, text[0].upper() + text[1:] + ".")
+    unbounded = _unbounded(view, fact)
+    if unbounded is not None:
+        return unbounded
     if fact.kind not in REGRESSION or fact.target is None:
         return None
     target, found = fact.target, []
@@ -305,3 +311,18 @@ def _wrong_loss(view: View) -> Finding | None:
     told = _many_scores(fact) or _codes(target)
     found.append(view.fails(2.0, 2.0 if told else 3.0))
     return Finding(tuple(found), (), 0, f"A {fact.kind} loss is used for classes.")
+
+
+def _unbounded(view: View, fact: LossFact) -> Finding | None:
+    """Targets of a binary cross-entropy that are no probabilities, and are not masked either."""
+    target = fact.target
+    if fact.kind not in BINARY or target is None or target.low is None or target.high is None:
+        return None
+    if (target.low >= 0 and target.high <= 1) or not view.path.last < 0:
+        return None
+    text = (
+        f"the targets go from {target.low:.3g} to {target.high:.3g}: outside 0 and 1, a binary "
+        "cross-entropy has no lower bound, and it is below zero"
+    )
+    told = f"A binary cross-entropy is taken on targets from {target.low:.3g} to {target.high:.3g}."
+    return Finding((evidence(text, 8.0, where="target", step=0),), ("target",), 0, told)

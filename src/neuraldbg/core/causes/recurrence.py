@@ -28,8 +28,9 @@ from neuraldbg.core.view import View
     yields_to="nonfinite_input unnormalized_input missing_zero_grad init_too_large",
 )
 def _exploding_recurrence(view: View) -> Finding | None:
-    passes = view.record.series(Kind.RUN, "", m.R_BACKWARDS).median()
-    passes = passes if passes > 1 else 1.0  # also where nothing was counted
+    # The most: where gradients are accumulated, the step that ends it may have fewer.
+    counted = view.record.series(Kind.RUN, "", m.R_BACKWARDS).finite().values
+    passes = max(float(counted.max()), 1.0) if len(counted) else 1.0
     repeated = [x for x in view.layers if x.calls >= 5 * passes or x.kind in ("LSTM", "GRU", "RNN")]
     if not repeated or view.trouble.level == 0:
         return None
