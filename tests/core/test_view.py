@@ -260,3 +260,12 @@ def test_a_loss_that_grows_with_its_targets_tells_nothing() -> None:
     grown = draft.of_batch("target", mean=np.linspace(0.1, 20.0, STEPS // EVERY), std=0.1)
     assert view(grown).trouble.kind == "none"
     assert view(grown).learnt == 0.5
+
+
+def test_a_loss_that_swings_around_zero_tells_nothing() -> None:
+    """As the difference of two energies does; a likelihood passes zero once."""
+    draft = classifier().stays().change_loss(kind="custom")
+    swings = 0.1 * np.sin(np.arange(draft.steps))
+    view = View(draft.put(Kind.LOSS, "loss", m.L_VALUE, swings).build(), ())
+    assert (view.trouble.level, view.learnt) == (0.0, 0.5)
+    assert "swings around zero" in view.trouble.text

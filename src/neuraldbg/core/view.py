@@ -74,6 +74,7 @@ MOST: Final = 0.9
 # Without a chance level: the loss fell by less than this share.
 SMALL_FALL: Final = 0.10
 # Targets that grow so much are a critic's own, and its loss does not tell how well it does.
+TURNS: Final = 0.1  # changes of sign over readings; a likelihood passes zero once
 GROWN: Final = 3.0
 EARLY: Final = 10  # looks that count as early
 FEW: Final = 200  # numbers whose median the standard library finds sooner than NumPy
@@ -262,6 +263,9 @@ class View:
         if self.by_reward:
             text = "the loss is a policy's objective, which does not tell how well it does"
             return Trouble(0.0, "none", text, None)
+        if self._balances:
+            text = "the loss swings around zero: a difference, which does not tell how well it does"
+            return Trouble(0.0, "none", text, None)
         diverging = self.first(EventType.LOSS, "diverging")
         if diverging is not None and path.last > path.first * max(self._grown_targets, 1.0):
             text = f"the loss rises from {path.first:.3g} to {path.last:.3g}"
@@ -270,6 +274,14 @@ class View:
             text = f"the targets grew {self._grown_targets:.3g}-fold, and the loss with them"
             return Trouble(0.0, "none", text, None)
         return self._learning(path)
+
+    @cached_property
+    def _balances(self) -> bool:
+        """Whether the loss is a difference of two scores, as of energies or of a critic."""
+        values = self.path.series.finite().values
+        turns = np.count_nonzero(np.diff(np.sign(values)))
+        custom = self.loss is None or self.loss.kind == "custom"
+        return bool(custom and len(values) >= EARLY and turns >= TURNS * len(values))
 
     @cached_property
     def _grown_targets(self) -> float:
@@ -316,7 +328,9 @@ class View:
         """
         if self.breaks:
             return 0.0
-        if len(self.path.series) < 5 or self.by_reward or self._grown_targets > GROWN:
+        if len(self.path.series) < 5 or self.by_reward or self._balances:
+            return 0.5
+        if self._grown_targets > GROWN:
             return 0.5
         # Nor is all well where the critic alone learns.
         return statistics.fmean(map(_share, (self.path, *self._beside)))

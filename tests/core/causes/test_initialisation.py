@@ -226,3 +226,10 @@ def test_the_gain_of_a_weight_is_one_where_it_preserves_variance() -> None:
 )
 def test_the_gain_is_unknown_without_its_numbers(param: ParamFact) -> None:
     assert math.isnan(gain(param))
+
+
+def test_learnt_tokens_are_no_weights() -> None:
+    draft = too_large().change_param("*.weight", init_rms=0.05)
+    tokens = ParamFact("latents", (1, 4, 64), optimizer=0, reached=True, init_rms=1.0, fan_in=256)
+    draft.params.append(tokens)
+    assert "init_too_large" not in accused(draft)

@@ -309,3 +309,28 @@ def test_predictions_inside_the_bounds_are_sound() -> None:
     assert "output_activation_mismatch" not in accused(squeezed("Tanh", 0.9))
     assert "output_activation_mismatch" not in accused(squeezed("Tanh", 0.9999, spread=0.1))
     assert "output_activation_mismatch" not in accused(squeezed("Addmm", 0.9999))
+
+
+# -- what no training can mend ------------------------------------------------------------------
+
+
+def test_a_softmax_over_one_output_is_one() -> None:
+    draft = ending("Softmax", loss="mse")
+    one = TensorFact((BATCH, 1), "float32", 1.0, 1.0, 1.0, 0.0, integral=True, distinct=1)
+    best = convict(draft.change_loss(prediction=one), "output_activation_mismatch", where="out")
+    assert "a softmax over one output is one" in texts(best)
+
+
+def signs(end: float) -> Draft:
+    """A binary cross-entropy on targets of -1 and 1."""
+    target = TensorFact((BATCH, 1), "float32", -1.0, 1.0, 0.0, 1.0, integral=True, distinct=2)
+    return classifier().falls(0.7, end).change_loss(kind="bce_with_logits", target=target)
+
+
+def test_targets_below_zero_leave_a_binary_cross_entropy_without_bound() -> None:
+    best = convict(signs(-100.0), "wrong_loss", where="target")
+    assert "the targets go from -1 to 1" in texts(best)
+
+
+def test_targets_below_zero_that_are_masked_are_sound() -> None:
+    assert "wrong_loss" not in accused(signs(0.1))

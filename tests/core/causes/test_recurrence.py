@@ -79,3 +79,10 @@ def test_calls_of_accumulated_batches_are_no_recurrence() -> None:
     assert "exploding_recurrence" in accused(draft)
     draft.put(Kind.RUN, "", m.R_BACKWARDS, np.full(draft.steps, 8.0))
     assert "exploding_recurrence" not in accused(draft)
+
+
+def test_accumulated_micro_batches_are_no_time_steps() -> None:
+    passes = np.ones(classifier().steps)
+    passes[::17] = 17.0
+    draft = recurrent(calls=17, kind="Linear").put(Kind.RUN, "", m.R_BACKWARDS, passes)
+    assert "exploding_recurrence" not in accused(draft)

@@ -10,7 +10,6 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.loop import listed
-from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.view import BATCHNORM, DROPOUT, View, drop_probability
 
@@ -99,7 +98,11 @@ def _saturating_activation(view: View) -> Finding | None:
         if top < TANH_SOUND:
             text = f"no tanh is flat for more than {top:.0%} of its values, and tanh passes the gradient"
             found.append(evidence(text, -2.5))
-    found.append(_stuck(view))
+    found.append(view.fails(2.0, 3.0))
+    if view.trouble.level == 0.0:
+        # Branches (actor and critic, couplings of a flow) have gradients of scales of their own.
+        weight = -4.0 if view.by_reward else -2.0
+        found.append(evidence("nothing fails for which the gradient would be too small", weight))
     names = tuple(x.name for x in inner) or tuple(n for n, _ in profile[:2])
     return Finding(
         tuple(found),
@@ -115,11 +118,6 @@ def _functional(view: View) -> int:
         return 0  # written out on some devices: gates pass the gradient beside them
     ops = list(view.loss.ops) if view.loss else []
     return max(sum(op in ("Sigmoid", "Tanh") for op in ops) - 1, 0)
-
-
-def _stuck(view: View) -> Evidence:
-    """Failure that a loss stuck above its floor shows too, even below the chance level."""
-    return view.fails(2.0, 3.0)
 
 
 @cause(
