@@ -73,8 +73,13 @@ def _place(module: ModuleFact) -> int:
 def silent(view: View, module: str) -> bool:
     """Whether all parameters of a module get a gradient of exactly zero at every look."""
     held = [p for p in view.params_of(module) if p.optimizer is not None and p.requires_grad]
-    norms = [view.param(p.name, m.P_GRAD).values for p in held]
-    return bool(norms) and all(len(v) >= LOOKS and not v.any() for v in norms)
+    return bool(held) and all(always_zero(view, p.name, LOOKS) for p in held)
+
+
+def always_zero(view: View, param: str, looks: int) -> bool:
+    """Whether a gradient was exactly zero at every look, of which there were so many at least."""
+    norms = view.param(param, m.P_GRAD).values
+    return len(norms) >= looks and not norms.any()
 
 
 def _hears(view: View, module: str) -> bool:

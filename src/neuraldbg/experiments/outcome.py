@@ -98,8 +98,7 @@ def of(record: Record, scope: Scope) -> Outcome:
 
 def _deaf(view: View, weight: str) -> bool:
     none = view.param(weight, m.P_GRAD_NONE).values
-    norms = view.param(weight, m.P_GRAD).values
-    return len(none) >= LOOKS and (len(norms) == 0 or not norms.any())
+    return len(none) >= LOOKS and not view.param(weight, m.P_GRAD).values.any()
 
 
 def _view(record: Record, last_step: int) -> View:

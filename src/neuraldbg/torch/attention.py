@@ -6,7 +6,7 @@ from typing import Final
 
 from torch import Tensor
 
-from neuraldbg.torch.nodes import Node, label, saved, walk
+from neuraldbg.torch.nodes import Node, feeding, label, saved, walk
 
 NODES: Final = 512  # autograd nodes looked at from the loss inwards
 MOST: Final = 8  # softmaxes that are read
@@ -43,23 +43,19 @@ def peaks(loss: Tensor) -> list[float]:
     for node in walk(loss.grad_fn, NODES):
         if label(node) not in MIXING or _only_scales(node):
             continue
-        for inner in map(_unscaled, _inner(node)):
-            if label(inner) == "Softmax" and inner not in found:
-                peak = _peak(inner)
+        for given in map(_unscaled, feeding(node)):
+            if label(given) == "Softmax" and given not in found:
+                peak = _peak(given)
                 if peak is not None:
-                    found[inner] = peak
+                    found[given] = peak
         if len(found) >= MOST:
             break
     return list(found.values())
 
 
-def _inner(node: Node) -> list[Node]:
-    return [n for n, _ in node.next_functions if n is not None]
-
-
 def _only_scales(node: Node) -> bool:
     """Whether an operation multiplies by one number, such as a temperature."""
-    if label(node) != "Mul" or len(_inner(node)) > 1:
+    if label(node) != "Mul" or len(feeding(node)) > 1:
         return False
     factor = saved(node, "other")
     return factor is None or not factor.dim()
@@ -67,7 +63,7 @@ def _only_scales(node: Node) -> bool:
 
 def _unscaled(node: Node) -> Node:
     while _only_scales(node):
-        node = _inner(node)[0]
+        node = feeding(node)[0]
     return node
 
 

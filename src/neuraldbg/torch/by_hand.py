@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from torch import Tensor
 
-from neuraldbg.torch.nodes import Node, label, saved, shape
+from neuraldbg.torch.nodes import Node, feeding, label, saved, shape
 
 # What may stand between the loss and the operation that tells its kind.
 PASSED: Final = frozenset(
@@ -44,8 +44,7 @@ def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
     straight = _difference(node, prediction)
     if straight is not None:
         return straight
-    name, inner = label(node), [n for n, _ in node.next_functions if n is not None]
-    return _cross_entropy(node, name, inner) or _weighed(root, prediction)
+    return _cross_entropy(node, label(node), feeding(node)) or _weighed(root, prediction)
 
 
 def _difference(node: Node, prediction: Tensor | None) -> ByHand | None:
@@ -74,7 +73,7 @@ def _weighed(root: Node, prediction: Tensor | None) -> ByHand | None:
         if found is not None and found.target is not None:
             return found._replace(kind="custom")
         if label(node) in WEIGHED:
-            fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
+            fresh = [n for n in feeding(node) if n not in seen]
             seen.update(fresh)
             queue.extend(fresh)
     return None
@@ -84,7 +83,7 @@ def _told(root: Node) -> Node | None:
     """The first node from the loss inwards that does more than reduce, scale or reshape."""
     node = root
     for _ in range(DEPTH):
-        inner = [n for n, _ in node.next_functions if n is not None]
+        inner = feeding(node)
         scaled = label(node) == "Mul" and shape(node) == () and len(inner) == 1
         if label(node) not in PASSED and not scaled:
             return node
@@ -137,13 +136,13 @@ def _probabilities(weights: Tensor) -> bool:
 
 def _first(node: Node) -> Node | None:
     """What an operation received."""
-    return next((n for n, _ in node.next_functions if n is not None), None)
+    return next(iter(feeding(node)), None)
 
 
 def _under(node: Node) -> str:
     """The name of an operation, or of what it merely reshapes."""
     while label(node) in PASSED and label(node) not in ("Mean", "Sum", "Add"):
-        inner = [n for n, _ in node.next_functions if n is not None]
+        inner = feeding(node)
         if not inner:
             break
         node = inner[0]

@@ -40,6 +40,11 @@ def _label(name: str) -> str:
     return name.partition("Backward")[0] or name
 
 
+def feeding(node: Node) -> list[Node]:
+    """The operations that feed one, in the order of its operands."""
+    return [n for n, _ in node.next_functions if n is not None]
+
+
 def walk(root: Node, limit: int) -> Iterator[Node]:
     """Autograd nodes from `root` inwards, breadth first."""
     queue, seen = deque([root]), {root}
@@ -47,8 +52,8 @@ def walk(root: Node, limit: int) -> Iterator[Node]:
         node = queue.popleft()
         limit -= 1
         yield node
-        for nearer, _ in node.next_functions:
-            if nearer is not None and nearer not in seen:
+        for nearer in feeding(node):
+            if nearer not in seen:
                 seen.add(nearer)
                 queue.append(nearer)
 
@@ -58,7 +63,7 @@ def names(node: Node | None, length: int) -> list[str]:
     found: list[str] = []
     while node is not None and len(found) < length:
         found.append(label(node))
-        node = next((n for n, _ in node.next_functions if n is not None), None)
+        node = next(iter(feeding(node)), None)
     return found
 
 

@@ -43,12 +43,11 @@ def _bad_bias_init(view: View) -> Finding | None:
     for p in view.facts.params:
         if not p.name.endswith("bias") or p.init_mean is None or p.init_absmax is None:
             continue
-        rms = view.usual(view.module(p.module, m.ACT_RMS), 1)
         if abs(p.init_mean) > BIAS_FAR and abs(p.init_mean) > 0.7 * p.init_absmax:
-            far.append((p, rms))
+            far.append(p)
     if not far:
         return _one_far_bias(view)
-    param = far[0][0]
+    param = far[0]
     found = [
         evidence(
             f"{param.name} starts at {param.init_mean:.3g} on average",
@@ -83,7 +82,7 @@ def _bad_bias_init(view: View) -> Finding | None:
             )
         )
     found.append(view.fails(2.0, 4.5))
-    names = tuple(dict.fromkeys(p.module for p, _ in far))
+    names = tuple(dict.fromkeys(p.module for p in far))
     return Finding(
         tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
     )

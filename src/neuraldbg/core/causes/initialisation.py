@@ -225,8 +225,8 @@ def _symmetric_start(view: View) -> Finding | None:
     """Most weights start with equal rows, and what breaks the symmetry came too late."""
     # The rows of a table are no units.
     tables = {x.name for x in view.facts.modules if x.kind.startswith("Embedding")}
-    several = [p for p in view.weights if p.shape[0] > 1 and p.row_spread is not None]
-    several = [p for p in several if p.module not in tables]
+    rows = [p for p in view.weights if p.shape[0] > 1 and p.module not in tables]
+    several = [p for p in rows if p.row_spread is not None]
     same = [p for p in several if p.row_spread is not None and p.row_spread < EQUAL]
     # Layers that start at zero behind others that do not (heads, adapters, gates, the ends
     # of coupling nets) are a known, sound practice.

@@ -9,7 +9,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import Kind, ParamFact
-from neuraldbg.core.silence import silenced
+from neuraldbg.core.silence import always_zero, silenced
 from neuraldbg.core.view import View
 
 FP16_MAX = 65504.0
@@ -125,30 +125,26 @@ def _half_precision_underflow(view: View) -> Finding | None:
     lost = [] if view.note(m.N_SCALER) else _lost(view)
     if lost:
         # Sure, whatever the loss does: another part of the model may make it fall.
-        found.append(
+        found.insert(
+            0,
             evidence(
                 f"{lost[0].module} and {len(lost) - 1} more never got a gradient other than zero; "
                 "of the gradients behind, the largest are at the end of float16's range",
                 4.5,
                 where=lost[0].module,
                 step=0,
-            )
+            ),
         )
     if not found:
         return None
     found.append(view.fails(2.0, 4.0))
-    first = found[-2] if lost else found[0]
-    places = tuple(p.module for p in lost)
-    return Finding(tuple(found), places, 0, first.text[0].upper() + first.text[1:] + ".")
+    told, places = found[0].text, tuple(p.module for p in lost)
+    return Finding(tuple(found), places, 0, told[0].upper() + told[1:] + ".")
 
 
 def _lost(view: View) -> list[ParamFact]:
     """Weights whose gradient is zero at every look, ahead of one that float16 barely holds."""
-    lost = [
-        p
-        for p in view.weights
-        if len(s := view.param(p.name, m.P_GRAD)) >= LOOKS and not s.values.any()
-    ]
+    lost = [p for p in view.weights if always_zero(view, p.name, LOOKS)]
     behind = [view.usual(view.module(x.name, m.GRAD_ABSMAX)) for x in view.layers]
     return lost if any(0 < g < FP16_LEAST for g in behind) else []
 
