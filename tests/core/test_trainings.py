@@ -187,3 +187,18 @@ def test_each_loss_has_the_chance_level_of_its_own_targets() -> None:
     record = run_of(easier)
     assert chance_level(record) == chance_level(classifier().build())
     assert chance_level(record, "loss.1") == chance_level(easier.build())
+
+
+def correction(start: float, prefix: str = "student") -> Record:
+    """A model, a part of which is trained after the rest, with a loss that begins so."""
+    late = later(too_slow().stays(start), 1, prefix)
+    run = one_run(teacher(), late)
+    renamed = tuple(replace(x, caller=x.caller or "teacher") for x in late.facts.modules)
+    return Record(replace(run.facts, modules=(*teacher().facts.modules, *renamed)), run.channels)
+
+
+def test_a_part_that_begins_where_the_rest_of_its_model_ended_goes_on() -> None:
+    part = "teacher.correction"
+    assert [t.continues for t in trainings(correction(0.12, part))] == [False, True]
+    assert [t.continues for t in trainings(correction(1.9, part))] == [False, False]
+    assert [t.continues for t in trainings(run_of(too_slow().stays(0.12)))] == [False, False]

@@ -14,7 +14,7 @@ from neuraldbg.core.facts import Kind
 from neuraldbg.core.metrics import EVAL_COMPARED
 from neuraldbg.core.record import Series
 from neuraldbg.store.reader import load_record
-from neuraldbg.torch.evaluation import Repetition, is_evaluation
+from neuraldbg.torch.evaluation import Repetition, asked, is_evaluation
 
 X, Y = torch.randn(16, 4), torch.randint(0, 3, (16,))
 
@@ -106,6 +106,39 @@ def test_answers_drawn_with_dropout_are_noted(tmp_path: Path) -> None:
         with torch.no_grad():
             for _ in range(5):
                 model(X)
+            for i in range(3):
+                model(X + i + 1)
     notes = load_record(tmp_path / "run.ndbg").facts.run.notes
-    assert notes["no_grad_forwards_in_train_mode"] == 5
+    assert notes["no_grad_forwards_in_train_mode"] == 8
     assert notes["no_grad_forwards_of_the_same_input"] == 4
+
+
+@pytest.mark.parametrize("backend", ["", "aot_eager"])
+def test_what_an_evaluation_is_given_is_read_once_for_each(tmp_path: Path, backend: str) -> None:
+    model, out = nn.Linear(4, 3), tmp_path / "run.ndbg"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    call = torch.compile(model, backend=backend) if backend else model
+    given = [3 * X + 5, X, X - 2]
+    with NeuralDbg(model, optimizer, out=out, strict=True):
+        for value in given:
+            step(call, optimizer)
+            model.eval()
+            with torch.no_grad():
+                call(value)
+                call(value + 100)
+            model.train()
+        step(call, optimizer)
+    record = load_record(out)
+    mean, std = (record.series(Kind.BATCH, "evaluation", x) for x in ("mean", "std"))
+    assert mean.steps.tolist() == std.steps.tolist() == [1, 2, 3]
+    assert mean.values.tolist() == pytest.approx([float(x.mean()) for x in given], rel=1e-5)
+    assert std.values.tolist() == pytest.approx(
+        [float(x.std(correction=0)) for x in given], rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [X[:3], torch.zeros(16, 4, dtype=torch.int64), torch.randn(16), X.to_sparse()]
+)
+def test_single_samples_and_codes_are_no_batch_of_numbers(value: torch.Tensor) -> None:
+    assert asked(value) is None

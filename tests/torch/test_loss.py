@@ -262,3 +262,23 @@ def test_a_graph_that_was_used_up_tells_what_is_left() -> None:
 )
 def test_weights_of_the_classes_are_seen(loss: Callable[[], Tensor], weighted: bool) -> None:
     assert fact(loss()).weighted is weighted
+
+
+def ones(*counts: int) -> Tensor:
+    """A row of zeros and as many ones for each count."""
+    return torch.stack([(torch.arange(C) < n).float() for n in counts])
+
+
+@pytest.mark.parametrize("counts", [(0, 1, 2, 4, 0, 1), (1, 1, 1, 1, 1, 1)])
+def test_how_many_ones_a_softmax_is_given_for_a_sample(counts: tuple[int, ...]) -> None:
+    want = (min(counts), max(counts))
+    target = ones(*counts)
+    other = F.mse_loss(rows(), torch.zeros(N, C))
+    assert fact(F.cross_entropy(rows(), target)).ones == want
+    assert fact(other + 0.1 * F.cross_entropy(rows(), target)).ones == want
+    assert fact(-(rows().log_softmax(1) * target).sum(1).mean()).ones == want
+
+
+def test_probabilities_and_classes_are_no_ones() -> None:
+    assert fact(F.cross_entropy(rows(), torch.rand(N, C).softmax(1))).ones is None
+    assert fact(F.cross_entropy(rows(), labels())).ones is None

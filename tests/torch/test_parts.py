@@ -78,3 +78,17 @@ def test_a_division_by_zero_is_an_infinite_factor() -> None:
 
 def test_no_more_than_so_many() -> None:
     assert len(parts(sum(mse() for _ in range(3 * PARTS)))) <= PARTS
+
+
+@pytest.mark.parametrize("error", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_the_spread_of_the_targets_of_each_error(error: Callable[..., Tensor]) -> None:
+    targets = [3.0 * torch.randn(N, C), 1e-6 * torch.randn(N, C)]
+    got = parts(error(x(), targets[0]) + error(x(), targets[1]))
+    want = [float(t.std(correction=0)) for t in targets]
+    assert [p.spread for p in got] == pytest.approx(want, rel=1e-5)
+
+
+def test_classes_and_targets_that_are_not_finite_have_no_spread() -> None:
+    (classes,) = parts(F.cross_entropy(x(), torch.zeros(N, dtype=torch.int64)))
+    (broken,) = parts(F.mse_loss(x(), torch.full((N, C), math.inf)))
+    assert classes.spread is broken.spread is None

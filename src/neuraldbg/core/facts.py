@@ -180,6 +180,7 @@ class LossPart:
         factor: The constant it is multiplied by; None if that is not a constant.
         entries: Numbers that were reduced.
         lean: Of a `policy`: its mean weight over its mean absolute weight, -1..1.
+        spread: Of an error against targets: their standard deviation; None if they are unknown.
     """
 
     kind: str
@@ -187,6 +188,7 @@ class LossPart:
     factor: float | None = 1.0
     entries: int = 0
     lean: float | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ class LossFact:
         parts: The terms that are added up.
         batch: Samples in the batch.
         weighted: Whether samples or classes are weighted in it.
+        ones: Of a softmax that is compared with zeros and ones: the fewest and the most ones
+            of a sample; None for others.
     """
 
     index: int = 0
@@ -219,6 +223,7 @@ class LossFact:
     parts: tuple[LossPart, ...] = ()
     batch: int | None = None
     weighted: bool = False
+    ones: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Facts, Kind, ParamFact, root_of
 from neuraldbg.core.record import Record, Series
 
+LAST: Final = 10  # losses whose median tells where a training ended
+LEARNT: Final = 0.5  # of its first loss, at most, is left of a training that learnt
+NEAR: Final = 2.0  # times that end, at most, where the next one takes over
 MOST: Final = 12  # trainings that are judged: twelve folds, and no sweep over a hundred rates
 
 
@@ -52,10 +57,32 @@ def trainings(record: Record) -> list[Training]:
 
 
 def _marked(record: Record, training: Training) -> Training:
-    """The training, told whether it goes on with parameters of an earlier one."""
-    updates = record.each(Kind.PARAM, m.P_UPDATE)
-    both = any(s.steps[0] < training.first and len(_within(s, training)) for _, s in updates)
-    return replace(training, continues=both)
+    """The training, told whether it goes on with what an earlier one has reached."""
+    updates = list(record.each(Kind.PARAM, m.P_UPDATE))
+    before = {name for name, s in updates if s.steps[0] < training.first}
+    now = {name for name, s in updates if len(_within(s, training))}
+    return replace(training, continues=bool(before & now) or _takes_over(record, training, before))
+
+
+def _takes_over(record: Record, training: Training, before: set[str]) -> bool:
+    """Whether another part of a model begins where a part that learnt before has brought the loss.
+
+    So does a correction on top of what was trained and is frozen now.
+
+    Args:
+        record: The run.
+        training: The later training.
+        before: Names of the parameters that were trained earlier.
+    """
+    models = record.facts.models
+    held = {p.name for p in record.facts.params if p.optimizer in training.optimizers}
+    if not {root_of(x, models) for x in held} & {root_of(x, models) for x in before}:
+        return False
+    losses = dict(_losses(record))
+    start = float(losses[training.optimizers[0]].values[0])
+    earlier = [s.finite().values for s in losses.values() if s.steps[-1] < training.first]
+    ends = [(v[0], float(np.median(v[-LAST:]))) for v in earlier if len(v) > LAST]
+    return any(0 < end < LEARNT * first and start < NEAR * end for first, end in ends)
 
 
 def _within(series: Series, training: Training) -> Series:

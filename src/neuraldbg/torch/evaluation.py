@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.facts import Channel, Kind
-from neuraldbg.torch.data import is_readable
+from neuraldbg.torch.data import is_readable, table
 from neuraldbg.torch.streams import Stream
 
 LOSSES: Final = (
@@ -29,6 +29,8 @@ LOSSES: Final = (
 )
 
 
+ASKED: Final = (m.B_MEAN, m.B_STD)
+FEW: Final = 8  # samples whose mean and spread say little of all
 SAMPLED: Final = 64  # entries of an input that are compared
 
 
@@ -56,6 +58,19 @@ class Repetition:
         self._last = sample
 
 
+def asked(value: Tensor) -> Tensor | None:
+    """Mean and spread of an evaluation's input, shape (2,), on its device: nothing waits.
+
+    None for what is no batch of measured numbers.
+    """
+    if not value.is_floating_point() or not is_readable(value) or value.dim() < 2:
+        return None
+    if len(value) < FEW:
+        return None
+    rows = table(value)
+    return torch.stack([rows.mean(), rows.std(correction=0)])
+
+
 def is_evaluation(result: Any) -> bool:  # noqa: ANN401 - the result of a loss function
     """Whether a loss was computed without any wish to train on it."""
     single = isinstance(result, Tensor) and result.numel() == 1 and not result.is_meta
@@ -80,8 +95,14 @@ class EvaluationSide:
         self._sum = value if self._sum is None else self._sum + value
         self._count += 1
 
-    def settle(self) -> None:
-        """A training step begins: what was evaluated before it makes one reading."""
+    def settle(self, given: Tensor | None) -> None:
+        """A training step is over: what was evaluated before it makes one reading.
+
+        Args:
+            given: What the model was asked there, see `asked`.
+        """
+        for metric, number in zip(ASKED, () if given is None else given.tolist(), strict=False):
+            self._steps.put(Channel(Kind.BATCH, "evaluation", metric), number)
         if self._sum is None:
             return
         number = float(self._sum) / self._count

@@ -16,7 +16,7 @@ from torch.jit import ScriptModule
 from neuraldbg.torch.bank import Ledger
 from neuraldbg.torch.compile import inside
 from neuraldbg.torch.data import is_readable
-from neuraldbg.torch.evaluation import Repetition
+from neuraldbg.torch.evaluation import Repetition, asked
 from neuraldbg.torch.guard import Faults
 from neuraldbg.torch.measure import measure
 from neuraldbg.torch.taps import IN_GRAPH, InputTap, ModuleTap, PredictionTap, Slot, close_slot
@@ -126,6 +126,7 @@ class Hooks:
         self.seconds = 0.0
         self.evaluations = {True: 0, False: 0}
         self.again = Repetition()
+        self._asked: Tensor | None = None
         self.rows: dict[str, Rows] = {}
         self.taps: dict[str, ModuleTap] = {}
         self._slots: list[int] = []  # their numbers
@@ -172,6 +173,8 @@ class Hooks:
                 self.evaluations[training] += 1
                 if training:
                     self.again.see(value)
+                elif self._asked is None:
+                    self._asked = asked(value)
 
             return sink
 
@@ -207,6 +210,11 @@ class Hooks:
     def in_graph(self) -> bool:
         """Whether any tap was met inside compiled code."""
         return not IN_GRAPH.isdisjoint(self._slots)
+
+    def take_asked(self) -> Tensor | None:
+        """What the first evaluation since the last call was given, see `evaluation.asked`."""
+        given, self._asked = self._asked, None
+        return given
 
     def close(self) -> None:
         """Remove every hook and forget every slot; safe to call twice."""

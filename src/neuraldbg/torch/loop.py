@@ -118,7 +118,7 @@ class Watch(Hearing):
         seen = any(any(root.hooks.ledger.calls) for root in self.models.roots)
         if self._backwards or (self.due and seen):
             self._boundary()
-        self.evaluations.settle()
+        self.evaluations.settle(self.models.take_asked())
         self._steps.emit(self.step)
         self._late(wait=True)
 
@@ -295,7 +295,7 @@ class Watch(Hearing):
             self._steps.put(Channel(Kind.RUN, "", m.R_SECONDS), theirs)
             self._steps.put(Channel(Kind.RUN, "", m.R_BACKWARDS), float(self._backwards))
             self.updates.note_schedulers()
-            self.evaluations.settle()
+            self.evaluations.settle(self.models.take_asked())
             if self.due:
                 self._finish_look()
         finally:

@@ -9,7 +9,7 @@ from torch import Tensor
 from neuraldbg.core.facts import LossFact, TensorFact
 from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
-from neuraldbg.torch.nodes import FUSED, Node, label, names, saved, shape, walk
+from neuraldbg.torch.nodes import FUSED, Node, feeding, label, names, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
 
 NODES: Final = 64  # autograd nodes read from the loss inwards
@@ -66,6 +66,7 @@ def read_loss(
         parts=parts_of(root),
         batch=_batch(target, prediction),
         weighted=core is not None and _weighted(core),
+        ones=next((x for x in map(_ones, nodes) if x is not None), None),
     )
 
 
@@ -73,6 +74,18 @@ def _weighted(core: Node) -> bool:
     """Whether a fused loss weighs classes or samples by anything but one."""
     weights = (saved(core, "weight"), saved(core, "pos_weight"))
     return any(w is not None and not bool((w == 1).all()) for w in weights)
+
+
+def _ones(node: Node) -> tuple[int, int] | None:
+    """The fewest and the most ones in a row of zeros and ones that weigh a log-softmax."""
+    if label(node) != "Mul" or [label(n) for n in feeding(node)] != ["LogSoftmax"]:
+        return None
+    known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
+    weights = next((t.detach() for t in known if not t.requires_grad and t.dim() == 2), None)
+    if weights is None or not bool(((weights == 0) | (weights == 1)).all()):
+        return None
+    rows = weights.sum(1)
+    return int(rows.min()), int(rows.max())
 
 
 def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:

@@ -120,6 +120,11 @@ class Models:
             m.N_EVAL_FORWARDS: sum(count[True] + count[False] for count in counts),
         }
 
+    def take_asked(self) -> Tensor | None:
+        """What the first evaluation of a model since the last call was given."""
+        found = [root.hooks.take_asked() for root in self.roots]
+        return next((x for x in found if x is not None), None)
+
     def discard(self) -> None:
         """Drop what taps collected outside a due step."""
         for root in self.roots:

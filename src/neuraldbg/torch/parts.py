@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from neuraldbg.core.facts import LossPart
+from neuraldbg.torch.data import is_readable, table
 from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape
 from neuraldbg.torch.policy import policy
 
 PARTS: Final = 8  # terms described at most
 DEPTH: Final = 24  # scalar operations followed from the loss inwards
+QUANTITIES: Final = ("mse", "smooth_l1")  # kinds of error that have a unit and keep the target
 FUSED_REDUCTION: Final = {1: "mean", 2: "sum"}
 # A sum divided by at least this much is normalised by a count, not merely scaled.
 COUNT: Final = 4.0
@@ -82,9 +84,9 @@ def _scaled(node: Node, name: str, factor: float | None) -> float | None:
 def _reduced(node: Node, factor: float | None) -> LossPart:
     name = label(node)
     if name in FUSED:
-        size = saved(node, "self")
-        reduction = FUSED_REDUCTION.get(_code(node), "none")
-        return LossPart(FUSED[name], reduction, factor, 0 if size is None else size.numel())
+        size, reduction = saved(node, "self"), FUSED_REDUCTION.get(_code(node), "none")
+        entries = 0 if size is None else size.numel()
+        return LossPart(FUSED[name], reduction, factor, entries, spread=_spread(node))
     if name in ("Mean", "Sum"):
         given = _entries(node)
         below = next((n for n, _ in node.next_functions if n is not None), None)
@@ -101,6 +103,15 @@ def _reduced(node: Node, factor: float | None) -> LossPart:
             lean=chosen.lean,
         )
     return LossPart(name.lower(), "none", factor, math.prod(shape(node) or ()))
+
+
+def _spread(node: Node) -> float | None:
+    """The standard deviation of the targets of a squared or Huber error."""
+    target = saved(node, "target") if FUSED[label(node)] in QUANTITIES else None
+    if target is None or not is_readable(target):
+        return None
+    spread = float(table(target).double().std(correction=0))
+    return spread if math.isfinite(spread) else None
 
 
 def _code(node: Node) -> Any:  # noqa: ANN401 - an attribute of a C++ object

@@ -220,7 +220,7 @@ class InputTap(Tap):
 
     Args:
         inputs: Slots for the first tensors among the arguments.
-        train, evaluation: Slots that count passes without gradient by training flag.
+        train, evaluation: Slots for the first input of passes without gradient, by training flag.
     """
 
     def __init__(self, inputs: list[Tensor], train: Tensor, evaluation: Tensor) -> None:
@@ -234,7 +234,8 @@ class InputTap(Tap):
             return
         if not torch.is_grad_enabled():
             mark = self.train if module.training else self.evaluation
-            look(mark, mark)
+            given = next((t for t in flatten((args, kwargs), 3) if t.numel() > 0), mark)
+            look(given, mark)
         else:
             for given, slot in zip(flatten((args, kwargs), 3), self.inputs, strict=False):
                 if given.numel() > 0:

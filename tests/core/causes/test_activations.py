@@ -254,3 +254,39 @@ def test_an_activation_that_is_made_and_never_called_says_so() -> None:
     draft.module("act", "ReLU", before="fc2").change_module("act", order=None, calls=0)
     best = convict(draft, "missing_nonlinearity", where="fc1")
     assert "act was made, and is never called" in texts(best)
+
+
+def coupling(start: float) -> Draft:
+    """A flow: tanh functions bound the scales, and the ends of the nets start this small."""
+    draft = (
+        classifier()
+        .stays(5.7)
+        .change_loss(kind="custom", ops=("Neg", "Mean", "Tanh", "Tanh", "Tanh", "Tanh"))
+    )
+    draft.of_module("fc1", grad_rms=1e-5)
+    return draft.change_param("fc3.weight", init_rms=start)
+
+
+def test_a_net_whose_end_starts_near_zero_squashes_nothing() -> None:
+    assert "saturating_activation" in accused(coupling(0.2))
+    assert "saturating_activation" not in accused(coupling(0.0))
+
+
+def widened(inside: int, *, bends: bool = False) -> Draft:
+    """A model that bends, with a head of two layers between which nothing does."""
+    draft = classifier().layer("head1", 64, inside).layer("head2", inside, 10)
+    draft.of_module("head1", act_rms=1.3)
+    return draft.of_module("head2", in_rms=1.0 if bends else 1.3, in_zero=0.5 if bends else 0.0)
+
+
+def test_a_wide_layer_between_two_others_lacks_an_activation() -> None:
+    best = convict(widened(256), "missing_nonlinearity", where="head1")
+    assert "64 numbers become 256 and then 10" in texts(best)
+
+
+def test_a_narrow_layer_between_two_others_is_a_factorisation() -> None:
+    assert accused(widened(32)) == []
+
+
+def test_a_wide_layer_before_an_activation_is_sound() -> None:
+    assert accused(widened(256, bends=True)) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from neuraldbg.core.causes.initialisation import gain
-from neuraldbg.core.facts import ParamFact, TensorFact
+from neuraldbg.core.facts import Kind, ParamFact, TensorFact
 
 from ..records import CLASSES, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
@@ -233,3 +233,17 @@ def test_learnt_tokens_are_no_weights() -> None:
     tokens = ParamFact("latents", (1, 4, 64), optimizer=0, reached=True, init_rms=1.0, fan_in=256)
     draft.params.append(tokens)
     assert "init_too_large" not in accused(draft)
+
+
+def multiplied(spread: float) -> Draft:
+    """Lookups of a usual scale, and logits that vary by so much."""
+    return embedding(14.0).put(Kind.LOSS, "prediction", "prediction_std", spread)
+
+
+def test_lookups_that_are_multiplied_make_the_logits_too() -> None:
+    best = convict(multiplied(16.0), "init_too_large", where="emb")
+    assert "times that of a constant guess" in texts(best)
+
+
+def test_logits_that_the_layers_made_are_no_products_of_lookups() -> None:
+    assert "init_too_large" not in accused(multiplied(2.0))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neuraldbg.core.causes.inputs import change_point
 from neuraldbg.core.facts import LossPart
 
 from ..records import EVERY, Draft, classifier
-from .blame import accused, blamed, confidence, convict, texts
+from .blame import accused, blamed, convict, texts
 
 LOOKS = 50
 
@@ -37,19 +36,6 @@ def corrupted(look: int = 20, size: float = 4e4) -> Draft:
 
 
 LOSS = next(c for c in classifier().channels if c.metric == "value")
-
-
-def shifted(look: int = 25, by: float = 3.0) -> Draft:
-    """Inputs whose mean moves; the loss goes back to where it began."""
-    draft = classifier()
-    mean = draft.build().series(*BATCH_MEAN).values.copy()
-    mean[look:] += by
-    loss = draft.build().series(*LOSS).values.copy()
-    loss[look * EVERY :] = 2.4
-    return draft.of_batch("input", mean=mean).loses(loss)
-
-
-BATCH_MEAN = next(c for c in classifier().channels if c.name == "input" and c.metric == "mean")
 
 
 # -- scale ---------------------------------------------------------------------------------
@@ -165,58 +151,6 @@ def test_a_batch_of_one_sample_cannot_differ() -> None:
     assert "degenerate_input" not in accused(draft)
 
 
-# -- change --------------------------------------------------------------------------------
-
-
-def test_where_models_feed_each_other_their_inputs_may_change() -> None:
-    draft = shifted()
-    draft.module("critic", "Critic", leaf=False).change_module("critic", caller=None)
-    assert "distribution_shift" not in accused(draft)
-
-
-def test_inputs_that_change_within_the_run_are_found_at_their_step() -> None:
-    best = convict(shifted(), "distribution_shift", where="input", step=100)
-    assert "the mean of the input moves by" in texts(best)
-
-
-def test_a_change_of_spread_is_one_too() -> None:
-    draft = shifted(by=0.0)
-    spread = np.full(LOOKS, 1.0)
-    spread[25:] = 8.0
-    best = convict(
-        draft.of_batch("input", std=spread), "distribution_shift", where="input", step=100
-    )
-    assert "the spread of the input" in texts(best)
-
-
-def test_a_change_that_the_loss_does_not_mind_is_no_fault() -> None:
-    assert accused(shifted().falls(2.3, 0.1)) == []
-
-
-def test_a_small_drift_is_no_change() -> None:
-    assert "distribution_shift" not in accused(shifted(by=0.1))
-
-
-def test_a_change_within_the_noise_of_the_batches_is_none() -> None:
-    noise = np.random.default_rng(2).normal(0.0, 0.8, LOOKS)
-    noise[25:] += 0.9
-    assert "distribution_shift" not in accused(shifted().of_batch("input", mean=noise))
-
-
-def test_a_short_run_is_not_searched_for_changes() -> None:
-    draft = shifted()
-    draft.channels[BATCH_MEAN] = draft.channels[BATCH_MEAN].between(0, 39 * EVERY - 1)
-    assert confidence(draft, "distribution_shift") == 0.0
-
-
-def test_the_change_point_is_where_the_medians_differ_most() -> None:
-    values = np.concatenate([np.zeros(60), np.full(40, 5.0)])
-    assert change_point(values) == (60, 5.0)
-
-
-# -- the same again ------------------------------------------------------------------------
-
-
 def repeated(draft: Draft, means: np.ndarray | float) -> Draft:
     """One input in every batch, with targets of these means."""
     return draft.of_batch("input", fingerprint=7.0).of_batch("target", mean=means, std=2.9)
@@ -265,3 +199,19 @@ def test_targets_that_a_model_makes_have_no_outliers() -> None:
         del draft.channels[channel]
     convict(draft, "outlier_batch", where="target", step=80)
     assert "outlier_batch" not in accused(draft.notes(no_grad_forwards=400))
+
+
+def test_features_next_to_nothing_are_not_normalised_either() -> None:
+    tiny = classifier().stays().of_batch("input", feature_rms=6e-9, feature_spread=2.0)
+    best = convict(tiny, "unnormalized_input", where="fc1")
+    assert "6e-09: next to nothing" in texts(best)
+
+
+def test_small_features_with_which_the_run_learns_are_no_fault() -> None:
+    assert accused(classifier().of_batch("input", feature_rms=6e-9)) == []
+
+
+def test_an_input_of_zeros_is_empty_and_not_small() -> None:
+    assert "unnormalized_input" not in accused(
+        classifier().stays().of_batch("input", feature_rms=0.0)
+    )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from neuraldbg.core.facts import Kind, TensorFact
+from neuraldbg.core.facts import Kind, LossPart, TensorFact
 from neuraldbg.core.trajectory import trajectory
 
 from ..records import BATCH, Draft, classifier, regression
@@ -269,3 +269,29 @@ def test_a_critic_that_is_beaten_has_no_noisy_labels() -> None:
     assert "label_noise" in accused(draft)
     draft.losses.append(replace(draft.losses[0], index=1))
     assert "label_noise" not in accused(draft)
+
+
+def test_a_loss_far_above_a_constant_guess_is_not_the_labels_doing() -> None:
+    assert accused(noisy())[:1] == ["label_noise"]
+    assert "label_noise" not in accused(noisy().stays(6.0))
+
+
+def terms(*spreads: float | None, factor: float = 1.0) -> Draft:
+    """A loss that adds up squared errors of targets that vary by so much."""
+    parts = [LossPart("mse", "mean", 1.0, 32, spread=spreads[0])]
+    parts += [LossPart("mse", "mean", factor, 32, spread=x) for x in spreads[1:]]
+    return regression().falls(1e4, 1e3).change_loss(parts=tuple(parts))
+
+
+def test_errors_in_different_units_are_not_added_up() -> None:
+    best = convict(terms(166.0, 2e-5), "unscaled_targets")
+    assert "vary by 166 and by 2e-05" in texts(best)
+
+
+@pytest.mark.parametrize("spreads", [(3.0, 0.2), (166.0,), (166.0, 0.0), (166.0, None)])
+def test_errors_of_like_units_may_be_added_up(spreads: tuple[float | None, ...]) -> None:
+    assert accused(terms(*spreads)) == []
+
+
+def test_a_factor_may_bring_units_together() -> None:
+    assert accused(terms(100.0, 1e-2, factor=1e8)) == []

@@ -259,3 +259,10 @@ def test_a_warm_up_that_the_run_does_not_outlast_is_a_schedule_fault() -> None:
 
 def test_a_warm_up_that_is_nearly_done_is_none() -> None:
     assert "lr_schedule" not in accused(warming(0.5))
+
+
+def test_what_all_updates_together_can_reach_is_evidence() -> None:
+    near = too_low().of_param("*.weight", update_ratio=2e-5)
+    assert "together move a weight by" in texts(blamed(near))
+    far = too_low().of_param("*.weight", update_ratio=2e-4)
+    assert "together" not in texts(blamed(far))

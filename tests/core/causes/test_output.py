@@ -334,3 +334,19 @@ def test_targets_below_zero_leave_a_binary_cross_entropy_without_bound() -> None
 
 def test_targets_below_zero_that_are_masked_are_sound() -> None:
     assert "wrong_loss" not in accused(signs(0.1))
+
+
+def several(fewest: int, most: int) -> Draft:
+    """A cross-entropy whose targets hold so many ones for a sample; the run learns half."""
+    return classifier().falls(3.3, 1.6).change_loss(kind="custom", ones=(fewest, most))
+
+
+def test_one_softmax_does_not_fit_samples_of_several_classes_or_of_none() -> None:
+    best = convict(several(0, 4), "wrong_loss", where="target")
+    assert "0 to 4 ones for a sample" in texts(best)
+    assert "BCEWithLogitsLoss" in best.repair
+
+
+@pytest.mark.parametrize(("fewest", "most"), [(1, 1), (0, 1), (3, 3), (1, 40)])
+def test_one_softmax_fits_one_class_each_and_what_was_bought(fewest: int, most: int) -> None:
+    assert "wrong_loss" not in accused(several(fewest, most))

@@ -144,3 +144,32 @@ def test_few_or_divided_batches_do_not(passes: int, factor: float) -> None:
 
 def test_batches_of_closures_are_no_accumulation() -> None:
     assert "loss_reduction_scale" not in accused(accumulated(16).change_optimizer("LBFGS", lr=1.0))
+
+
+def collapsed(share: float = 0.05, factor: float = 8.0, features: int = 64) -> Draft:
+    """An autoencoder: a mean over entries, a sum over the code, and predictions that differ so."""
+    parts = (
+        LossPart("mse", "mean", factor, features * BATCH),
+        LossPart("custom", "mean_of_sums", -0.5, BATCH),
+    )
+    draft = regression().falls(1.5, 0.6).change_loss(parts=parts, batch=BATCH)
+    draft.of_batch("target", mean=0.0, std=1.0, sample_std=1.0)
+    return draft.put(Kind.LOSS, "prediction", "prediction_sample_std", share)
+
+
+def test_a_mean_beside_a_sum_is_drowned_where_all_predictions_are_one() -> None:
+    best = convict(collapsed(), "loss_reduction_scale")
+    assert "a mean over 64 entries of a sample, another a sum" in texts(best)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        collapsed(share=0.8),
+        collapsed(factor=64.0),
+        collapsed(features=2),
+        collapsed().without("prediction_sample_std"),
+    ],
+)
+def test_a_mean_beside_a_sum_may_be_meant(draft: Draft) -> None:
+    assert "loss_reduction_scale" not in accused(draft)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from itertools import pairwise
 
 import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.initialisation import GAIN_LOW, gain
 from neuraldbg.core.causes.loop import listed
 from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.view import BATCHNORM, DROPOUT, View, drop_probability
@@ -26,6 +28,8 @@ BENDING = SQUASHING | {
 LINEAR = frozenset({"Linear", "Conv1d", "Conv2d", "Conv3d"})
 BENDING_OPS = frozenset({"Tanh", "Sigmoid", "Gelu", "Silu", "Relu", "Elu", "LeakyRelu", "Softplus"})
 NARROW = 4
+# A hidden layer this many times wider than what it takes and what is made of it.
+WIDER = 1.5
 # A tanh keeps the gradient's scale where it is not flat; a healthy layer is seldom flat.
 TANH_SOUND = 0.2
 
@@ -76,7 +80,11 @@ def _saturating_activation(view: View) -> Finding | None:
             where=first,
         )
     ]
-    if shrink > 10:
+    quiet = "" if inner else _starts_near_zero(view)
+    if quiet:
+        text = f"{quiet} starts near zero: little gradient comes through it at first, by intention"
+        found.append(evidence(text, -2.0, where=quiet))
+    elif shrink > 10:
         found.append(
             evidence(
                 f"the gradient shrinks {shrink:.3g}-fold from the last layer to the first",
@@ -112,6 +120,14 @@ def _saturating_activation(view: View) -> Finding | None:
     )
 
 
+def _starts_near_zero(view: View) -> str:
+    """A weight that starts far below the variance-preserving scale; empty if none does.
+
+    The ends of coupling nets and of residual branches do, so that the whole starts as identity.
+    """
+    return next((p.name for p in view.weights if gain(p) < GAIN_LOW), "")
+
+
 def _functional(view: View) -> int:
     """Sigmoid and tanh operations in the loss graph that are not modules, nor a cell's gates."""
     if any(x.kind in RECURRENT for x in view.facts.modules):
@@ -138,7 +154,7 @@ def _functional(view: View) -> int:
 def _missing_nonlinearity(view: View) -> Finding | None:
     chain = _linear_chain(view)
     if len(chain) < 2 or not _is_all(view, chain):
-        return None
+        return _widened_for_nothing(view)
     text = f"{listed(tuple(x.name for x in chain))} follow each other: each receives exactly what the one before gave"
     found = [
         evidence(text, 3.0 + 0.5 * min(len(chain), 4), where=chain[0].name),
@@ -155,6 +171,29 @@ def _missing_nonlinearity(view: View) -> Finding | None:
         0,
         f"There is no non-linearity between {names[0]} and {names[-1]}.",
     )
+
+
+def _widened_for_nothing(view: View) -> Finding | None:
+    """Two layers of a model that bends elsewhere, of which the first gives more than both can use.
+
+    A narrow layer between two others is a factorisation; a wide one serves an activation only.
+    """
+    drops = {0.0, *(drop_probability(x) for x in view.kinds(DROPOUT))}
+    bends = [x.order or 0 for x in view.record.called() if x.kind in BENDING]
+    for giver, taker in pairwise(view.layers):
+        if giver.kind != "Linear" or taker.kind != "Linear" or _bent(bends, giver, taker):
+            continue
+        width, ends = _outputs(giver), max(_inputs(giver), _outputs(taker))
+        if width < WIDER * ends or not ends or not _direct(view, giver, taker, drops):
+            continue
+        text = (
+            f"{taker.name} receives exactly what {giver.name} gave: {_inputs(giver)} numbers become "
+            f"{width} and then {_outputs(taker)}, which one layer does as well"
+        )
+        found = (evidence(text, 4.0, where=giver.name), view.fails(2.0, 0.5))
+        told = f"There is no non-linearity between {giver.name} and {taker.name}."
+        return Finding(found, (giver.name, taker.name), 0, told)
+    return None
 
 
 def _linear_chain(view: View) -> list[ModuleFact]:

@@ -6,7 +6,7 @@ import math
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.facts import ParamFact
+from neuraldbg.core.facts import Kind, ParamFact
 from neuraldbg.core.view import WEIGHT_LAYERS, View
 
 # Root mean square of a weight times sqrt(fan-in): 0.58 for PyTorch's default, 1 for
@@ -14,6 +14,8 @@ from neuraldbg.core.view import WEIGHT_LAYERS, View
 GAIN_HIGH, GAIN_LOW = 3.0, 0.15
 # First loss over the loss of a constant guess.
 FIRST_HIGH = 2.5
+# Logits over the largest output of a layer, from which no layer has made them.
+PRODUCT = 3.0
 # Rows that are this close (in units of the weight's scale) are equal.
 EQUAL = 1e-3
 
@@ -100,9 +102,9 @@ def _init_too_large(view: View) -> Finding | None:
 
 
 def _lookup_only(view: View, param: ParamFact) -> bool:
-    """An embedding that is only looked up may have any scale; one that also makes the logits may not."""
+    """An embedding that is only looked up may have any scale; one that makes the logits may not."""
     module = view.record.module(param.module)
-    if module is None or not module.kind.startswith("Embedding"):
+    if module is None or not module.kind.startswith("Embedding") or _multiplied(view):
         return False
     # Tied: the logits have one entry for each row, and no other layer makes that many.
     prediction = view.loss.prediction if view.loss is not None else None
@@ -114,6 +116,25 @@ def _lookup_only(view: View, param: ParamFact) -> bool:
         for p in view.params_of(x.name)
     )
     return not makes_logits or others
+
+
+def _multiplied(view: View) -> bool:
+    """Whether the logits are far larger than what any layer gives: products of lookups make them.
+
+    Factorisation machines and two towers multiply what they look up, and no layer behind them
+    brings the scale down.
+    """
+    chance = view.path.chance
+    if chance is None or not first_loss(view) > FIRST_HIGH * chance:
+        return False
+    made = view.record.series(Kind.LOSS, "prediction", m.L_PRED_STD).finite().values[:1]
+    given = [
+        view.usual(view.module(x.name, m.ACT_RMS), 1)
+        for x in view.layers
+        if not x.kind.startswith("Embedding")
+    ]
+    largest = max((x for x in given if math.isfinite(x)), default=0.0)
+    return len(made) > 0 and bool(made[0] > PRODUCT * max(largest, 1.0))
 
 
 def first_loss(view: View) -> float:

@@ -1,4 +1,4 @@
-"""Faults of the input: scale, missing values, outliers, change."""
+"""Faults of the input: scale, missing values, outliers, repetition."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
-from neuraldbg.core.record import Floats, Series
+from neuraldbg.core.record import Series
 from neuraldbg.core.view import View
 
 LARGE_FEATURE = 10.0
+# Under this even the largest feature is lost beside a layer's biases and a normalisation's epsilon.
+SMALL_FEATURE: Final = 1e-4
 LOOKS = 5  # batches that are all the same, or that all differ, by no accident
 
 
@@ -41,7 +43,11 @@ def _unnormalized_input(view: View) -> Finding | None:
     for name, series in view.record.each(Kind.BATCH, m.B_FEATURE_RMS):
         if name.startswith("input") and (best is None or series.median() > best[1]):
             best = (name, series.median())
-    if best is None or not best[1] > LARGE_FEATURE:
+    if best is None:
+        return None
+    if best[1] < SMALL_FEATURE:
+        return _faint(view, *best)
+    if not best[1] > LARGE_FEATURE:
         return None
     name, scale = best
     spread = view.batch(name, m.B_FEATURE_SPREAD).median()
@@ -63,6 +69,18 @@ def _unnormalized_input(view: View) -> Finding | None:
         0,
         f"The input is not normalised: features of scale {scale:.3g} enter {first}.",
     )
+
+
+def _faint(view: View, name: str, scale: float) -> Finding | None:
+    """Features so small that the model cannot tell the samples apart."""
+    if scale == 0.0:
+        return None  # not small, but empty
+    text = f"the largest feature of {name} has a scale of {scale:.3g}: next to nothing"
+    weight = min(2.0 + 0.6 * math.log10(SMALL_FEATURE / scale), 4.5)
+    found = (evidence(text, weight, where=name, step=0), view.fails(2.5, 3.0))
+    first = view.layers[0].name if view.layers else "input"
+    told = f"The input is not normalised: features of scale {scale:.3g} enter {first}."
+    return Finding(found, (first,), 0, told)
 
 
 @cause(
@@ -230,68 +248,3 @@ def _copies(view: View) -> Finding | None:
         "when it is kept."
     )
     return Finding(found, ("input",), int(share.steps[0]), told, repair)
-
-
-@cause(
-    "distribution_shift",
-    "The statistics of the data change within the run.",
-    explains="spiking diverged",
-    chain=(
-        "the inputs change their mean or scale at some step",
-        "what was learnt before no longer fits",
-        "the loss rises",
-    ),
-    repair="Find out what changed in the data at that step.",
-    yields_to="unshuffled_data outlier_batch nonfinite_input",
-)
-def _distribution_shift(view: View) -> Finding | None:
-    if len(view.models) > 1:
-        return None  # what one model is given, another may have made
-    for metric, word in ((m.B_MEAN, "mean"), (m.B_STD, "spread")):
-        series = view.batch("input", metric).finite()
-        if len(series) < 40:
-            continue
-        at, strength = change_point(series.values)
-        noise = 1.4826 * float(np.median(np.abs(np.diff(series.values)))) + 1e-12
-        typical = view.batch("input", m.B_STD).median()
-        if strength > 12 * noise and strength > 0.3 * typical:
-            step = int(series.steps[at])
-            found = [
-                evidence(
-                    f"the {word} of the input moves by {strength:.3g} at step {step} ({strength / noise:.0f} times its noise)",
-                    4.5,
-                    where="input",
-                    step=step,
-                ),
-                view.fails(1.0, 2.0),
-                _jump(view, step),
-            ]
-            return Finding(tuple(found), ("input",), step, f"The input changes at step {step}.")
-    return None
-
-
-def _jump(view: View, step: int) -> Evidence:
-    """Whether the loss rose when the data changed."""
-    losses = view.path.series.finite()
-    before = losses.between(step - 20, step - 1).values
-    after = losses.between(step, step + 8).values
-    if len(before) < 5 or not len(after):
-        return evidence("no losses around that step", 0.0)
-    usual, top = float(np.median(before)), float(after.max())
-    rose = top > 1.5 * usual and top - usual > 6 * view.path.noise
-    text = f"the loss goes from {usual:.3g} to {top:.3g} there"
-    return evidence(text, 2.0 if rose else -2.0, step=step)
-
-
-def change_point(values: Floats) -> tuple[int, float]:
-    """The split that the ranks tell best, away from the ends, and its difference of medians.
-
-    Pettitt's statistic (1979): single outliers do not move it, and it is largest where the
-    change is, while the difference of medians alone is equal over a wide range of splits.
-    """
-    n = len(values)
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[group]
-    lean = np.abs(np.cumsum(ranks) - np.arange(1, n + 1) * (n + 1) / 2)
-    at = n // 8 + int(np.argmax(lean[n // 8 - 1 : n - n // 8 - 1]))
-    return at, abs(float(np.median(values[:at]) - np.median(values[at:])))

@@ -19,6 +19,10 @@ LONG_ENOUGH = 100
 FAINT = 0.05
 # Nothing to learn leaves the loss at its level, up to what can be memorised.
 STUCK = 0.6
+# Random labels leave the loss at a constant guess, or near it while some are memorised.
+BEYOND = 1.5
+# One term over another at a constant guess: what is left of the first hides all of the second.
+DROWNED = 1e4
 # A squared error is at least the variance, a Huber loss half of it; twice that for good measure.
 APART = 4.0
 LATEST = 5  # looks
@@ -37,6 +41,27 @@ LATEST = 5  # looks
     yields_to="nonfinite_input",
 )
 def _unscaled_targets(view: View) -> Finding | None:
+    return _unequal_scales(view) or _one_scale(view)
+
+
+def _unequal_scales(view: View) -> Finding | None:
+    """Errors in different units, added up as they are: the largest decides, the others are noise."""
+    fact = view.loss
+    terms = [(p.spread, p.factor) for p in (fact.parts if fact is not None else ())]
+    felt = [abs(f) * s * s for s, f in terms if s is not None and s > 0 and f is not None]
+    if len(felt) < 2 or min(felt) <= 0 or max(felt) < DROWNED * min(felt):
+        return None
+    spreads = [s for s, _ in terms if s is not None and s > 0]
+    text = (
+        f"errors of targets that vary by {max(spreads):.3g} and by {min(spreads):.3g} are added up: "
+        f"at a constant guess one counts {max(felt) / min(felt):.1g} times as much as the other"
+    )
+    found = (evidence(text, 5.5, where="target", step=0), view.fails(1.0, 1.0))
+    told = f"The targets of the loss's terms vary by {max(spreads):.3g} and by {min(spreads):.3g}."
+    return Finding(found, (), 0, told)
+
+
+def _one_scale(view: View) -> Finding | None:
     if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1", "custom"):
         return None
     scale = math.hypot(
@@ -106,6 +131,9 @@ def _label_noise(view: View) -> Finding | None:
             0.8 if not dead else -2.0,
         )
     )
+    if view.path.chance is not None and view.path.last > BEYOND * view.path.chance:
+        text = f"the loss ends {view.path.last / view.path.chance:.2g} times above a constant guess, where labels of any kind would bring it down"
+        found.append(evidence(text, -4.0))
     first = view.path.series.values[0]
     near = view.path.chance is not None and abs(first / view.path.chance - 1) < 0.3
     found.append(

@@ -39,6 +39,8 @@ STEADY = 0.01
 # Of a loss that falls at an even pace a third falls in the last third; of one that settles, little.
 EVEN_PACE = 0.2
 SLOW_RATIO = 2e-3
+# Share of a weight that all updates of a run together may reach, below which nothing has moved.
+STANDS_STILL = 0.02
 
 
 @cause(
@@ -198,7 +200,7 @@ def _steady(view: View) -> list[Evidence]:
     yields_to="lr_schedule excessive_clipping clip_before_unscale wrong_loss "
     "output_activation_mismatch saturating_activation depth_without_normalization "
     "loss_reduction_scale optimizer_misconfigured low_precision_update "
-    "bad_bias_init init_too_small",
+    "bad_bias_init init_too_small params_not_optimized broken_graph",
     needs_update=True,
 )
 def _lr_too_low(view: View) -> Finding | None:
@@ -221,6 +223,10 @@ def _lr_too_low(view: View) -> Finding | None:
         ),
         view.fails(2.0, 5.0),
     ]
+    reach = typical * view.facts.run.steps
+    if reach < STANDS_STILL and view.trouble.level > 0:
+        text = f"{view.facts.run.steps} such updates together move a weight by {reach:.1g} of itself at most"
+        found.append(evidence(text, 2.5, reach=reach))
     if pace > EVEN_PACE:
         text = f"the loss still falls at an even pace: {pace:.0%} of the fall is in the last third"
         found.append(evidence(text, 3.0))

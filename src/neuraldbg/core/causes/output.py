@@ -271,9 +271,9 @@ def _wrong_loss(view: View) -> Finding | None:
     if fact.kind == "cross_entropy" and fact.prediction and fact.prediction.shape[1:2] == (1,):
         text = "a cross-entropy over one class is zero whatever the model says"
         return Finding((evidence(text, 8.0, step=0),), (), 0, text[0].upper() + text[1:] + ".")
-    unbounded = _unbounded(view, fact)
-    if unbounded is not None:
-        return unbounded
+    several = _unbounded(view, fact) or _several_yes(view)
+    if several is not None:
+        return several
     if fact.kind not in REGRESSION or fact.target is None:
         return None
     target, found = fact.target, []
@@ -311,6 +311,22 @@ def _wrong_loss(view: View) -> Finding | None:
     told = _many_scores(fact) or _codes(target)
     found.append(view.fails(2.0, 2.0 if told else 3.0))
     return Finding(tuple(found), (), 0, f"A {fact.kind} loss is used for classes.")
+
+
+def _several_yes(view: View) -> Finding | None:
+    """A softmax, which shares one among the classes, where a sample is of several or of none."""
+    ones = next((f.ones for f in view.facts.losses if f.ones is not None), None)
+    if ones is None or ones[1] < 2 or ones[0] == ones[1]:
+        return None
+    text = (
+        f"the cross-entropy is given {ones[0]} to {ones[1]} ones for a sample: its softmax lets the "
+        "classes compete, and samples without a one teach it nothing"
+    )
+    # Purchases are modelled by one softmax on purpose, and no buyer bought nothing.
+    found = (evidence(text, 5.0 if ones[0] == 0 else 2.5, where="target"), view.fails(1.5, 1.0))
+    told = f"A cross-entropy of one softmax is taken on samples with {ones[0]} to {ones[1]} labels each."
+    repair = "Use BCEWithLogitsLoss, which asks for each class on its own."
+    return Finding(found, ("target",), 0, told, repair)
 
 
 def _unbounded(view: View, fact: LossFact) -> Finding | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.output import last_module
@@ -67,7 +69,13 @@ def _loss_reduction_scale(view: View) -> Finding | None:
     fact = view.loss
     if fact is None:
         return None
-    found = _summed(view, fact) + _mixed(fact) + _divided(view, fact) + _accumulated(view, fact)
+    found = (
+        _summed(view, fact)
+        + _mixed(fact)
+        + _drowned(view, fact)
+        + _divided(view, fact)
+        + _accumulated(view, fact)
+    )
     if not found:
         return None
     return Finding(tuple(found), (), 0, found[0].text[0].upper() + found[0].text[1:] + ".")
@@ -77,6 +85,11 @@ def _loss_reduction_scale(view: View) -> Finding | None:
 MANY_PASSES = 4.0
 # A part that counts this many times a mean over the same entries drowns the others.
 DROWNS = 20.0
+ERRORS = ("mse", "l1", "smooth_l1", "bce", "bce_with_logits")
+FEATURES = 16  # entries of a sample, from which their mean is far less than their sum
+LATEST = 5  # looks
+# Predictions that differ by less than this share of what targets do are all the same answer.
+SAME = 0.25
 
 
 def _weight_of(part: LossPart) -> float:
@@ -142,3 +155,32 @@ def _mixed(fact: LossFact) -> list[Evidence]:
         f"{heavy[0].entries} that counts {_weight_of(heavy[0]):.3g} times a mean"
     )
     return [evidence(text, 5.0)]
+
+
+def _drowned(view: View, fact: LossFact) -> list[Evidence]:
+    """A mean over all entries next to a sum over features, and predictions that say one thing.
+
+    So a variational autoencoder collapses: its code costs more than its picture gains.
+    """
+    averaged = [p for p in fact.parts if p.kind in ERRORS and p.reduction == "mean" and p.factor]
+    summed = [p for p in fact.parts if p.reduction == "mean_of_sums" and p.factor]
+    if not averaged or not summed or not fact.batch:
+        return []
+    part, features = averaged[0], averaged[0].entries / fact.batch
+    if not features >= FEATURES or abs(part.factor or 0.0) > features / 4:
+        return []
+    made = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite().values
+    size = math.hypot(
+        view.batch("target", m.B_MEAN).median(), view.batch("target", m.B_STD).median()
+    )
+    asked = view.batch("target", m.B_SAMPLE_STD).median() * size
+    if len(made) < LATEST or not asked > 0:
+        return []
+    share = float(np.median(made[-LATEST:])) / asked
+    if share > SAME:
+        return []
+    text = (
+        f"one part of the loss is a mean over {features:.0f} entries of a sample, another a sum, and "
+        f"the predictions differ by {share:.0%} of what the targets do from sample to sample"
+    )
+    return [evidence(text, 6.0)]
