@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,14 @@ ENTROPIES: dict[str, Callable[[Tensor], Tensor]] = {
     "other-order": lambda p: -(p.log_softmax(-1) * ONE_HOT).sum(-1).mean(),
     "gather": lambda p: -p.log_softmax(-1).gather(1, LABELS[:, None]).mean(),
     "index": lambda p: -p.log_softmax(-1)[torch.arange(4), LABELS].mean(),
+    "mixture": lambda p: (
+        -torch.logsumexp(torch.stack([p.log_softmax(-1), (2 * p).log_softmax(-1)]) - math.log(2), 0)
+        .gather(1, LABELS[:, None])
+        .mean()
+    ),
+    "each weighed alike": lambda p: (
+        torch.ones(4) * -p.log_softmax(-1).gather(1, LABELS[:, None]).squeeze(1)
+    ).mean(),
 }
 
 
@@ -133,3 +142,12 @@ def test_weights_of_classes_are_told() -> None:
     rare = F.binary_cross_entropy_with_logits(scores(4, 3), ONE_HOT, pos_weight=weight)
     assert read_loss(rare, 0, None).weighted
     assert not read_loss(F.cross_entropy(scores(4, 3), LABELS), 0, None).weighted
+
+
+@pytest.mark.parametrize(
+    ("weights", "uneven"), [([1.0, 1.0, 1.0, 1.0], False), ([3, 1, 1, 1], True)]
+)
+def test_samples_that_are_weighed_unequally_are_told(weights: list[float], uneven: bool) -> None:
+    chosen = scores(4, 3).log_softmax(-1).gather(1, LABELS[:, None]).squeeze(1)
+    fact = read_loss((torch.tensor(weights) * -chosen).mean(), 0, None)
+    assert (fact.kind, fact.weighted) == ("cross_entropy", uneven)

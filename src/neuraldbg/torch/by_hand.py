@@ -16,6 +16,8 @@ PASSED: Final = frozenset(
         *("Squeeze", "Unsqueeze", "Flatten", "Clone", "ToCopy", "Add"),
     )
 )
+# What gives log-probabilities: of one softmax, or of a mixture of several.
+LOGARITHMS: Final = frozenset({"LogSoftmax", "Logsumexp"})
 DEPTH: Final = 10
 # What may also stand there if only the target is wanted: weights, masks, choices, further terms.
 WEIGHED: Final = PASSED | {"Where", "Mul", "MaskedFill"}
@@ -24,11 +26,19 @@ BRANCHES: Final = 24  # operations searched for a difference
 
 
 class ByHand(NamedTuple):
-    """A loss that was recognised, its target where it can be had, and what made the prediction."""
+    """A loss that was recognised.
+
+    Attributes:
+        kind: As `LossFact.kind`.
+        target: What it compares with, where that can be had.
+        made: What made the prediction.
+        weighted: Whether samples are weighed unequally.
+    """
 
     kind: str
     target: Tensor | None
     made: Node | None
+    weighted: bool = False
 
 
 def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
@@ -44,7 +54,21 @@ def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
     straight = _difference(node, prediction)
     if straight is not None:
         return straight
-    return _cross_entropy(node, label(node), feeding(node)) or _weighed(root, prediction)
+    return _chosen(node) or _weighed(root, prediction)
+
+
+def _chosen(node: Node) -> ByHand | None:
+    """A cross-entropy, each sample of which may be weighed by a number of its own."""
+    inner = feeding(node)
+    if label(node) == "Mul" and len(inner) == 1 and len(shape(node) or ()) == 1:
+        known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
+        weights = next((t for t in known if not t.requires_grad and t.dim() == 1), None)
+        below = _told(inner[0])
+        if weights is not None and below is not None:
+            found = _cross_entropy(below, label(below), feeding(below))
+            even = bool((weights == weights[0]).all())
+            return None if found is None else found._replace(weighted=not even)
+    return _cross_entropy(node, label(node), inner)
 
 
 def _difference(node: Node, prediction: Tensor | None) -> ByHand | None:
@@ -107,7 +131,7 @@ def _subtracted(node: Node, difference: Node, prediction: Tensor | None) -> Tens
 
 
 def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
-    if len(inner) != 1 or _under(inner[0]) != "LogSoftmax":
+    if len(inner) != 1 or _under(inner[0]) not in LOGARITHMS:
         return None
     if name == "Mul":
         known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]

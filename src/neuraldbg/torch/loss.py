@@ -65,7 +65,7 @@ def read_loss(
         last_op=_last_op(core if written is None else written.made, made=written is not None),
         parts=parts_of(root),
         batch=_batch(target, prediction),
-        weighted=core is not None and _weighted(core),
+        weighted=_weighted(core) if core is not None else written is not None and written.weighted,
         ones=next((x for x in map(_ones, nodes) if x is not None), None),
     )
 

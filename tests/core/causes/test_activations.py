@@ -9,6 +9,7 @@ import pytest
 
 from neuraldbg.core.causes.activations import gradient_profile
 from neuraldbg.core.detect import extract
+from neuraldbg.core.facts import TensorFact
 from neuraldbg.core.view import View
 
 from ..records import Draft, classifier, deep
@@ -290,3 +291,21 @@ def test_a_narrow_layer_between_two_others_is_a_factorisation() -> None:
 
 def test_a_wide_layer_before_an_activation_is_sound() -> None:
     assert accused(widened(256, bends=True)) == []
+
+
+def crowded(width: int, classes: int) -> Draft:
+    """A layer of few units in front of many classes; the loss settles half way."""
+    draft = narrow(width).falls(math.log(classes), 0.5 * math.log(classes))
+    draft.change_module("fc1", config={"in_features": 20})
+    prediction = TensorFact((64, classes), "float32", -5.0, 5.0, 0.0, 2.0)
+    return draft.change_loss(prediction=prediction).of_batch("target", entropy=math.log(classes))
+
+
+def test_a_few_units_cannot_tell_many_classes_apart() -> None:
+    best = convict(crowded(6, 30), "insufficient_capacity", where="fc1", step=None)
+    assert "by which 30 classes are to be told apart" in texts(best)
+
+
+@pytest.mark.parametrize(("width", "classes"), [(6, 10), (32, 1000)])
+def test_units_for_as_many_classes_or_a_wide_layer_suffice(width: int, classes: int) -> None:
+    assert "insufficient_capacity" not in accused(crowded(width, classes))

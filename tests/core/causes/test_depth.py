@@ -156,3 +156,11 @@ def test_statistics_that_keep_their_start_spoil_the_evaluation() -> None:
 @pytest.mark.parametrize("draft", [slow(0.1), slow(0.009), slow(0.001, evaluations=0)])
 def test_statistics_that_follow_or_that_nobody_uses_are_sound(draft: Draft) -> None:
     assert accused(draft) == []
+
+
+def test_dropout_that_keeps_next_to_nothing_explains_what_is_never_said() -> None:
+    """A rare class that is never predicted, since the signal does not get there."""
+    draft = dropping(0.9).falls(2.3, 1.3).of_batch("target", majority=0.96, distinct=2.0)
+    for i in range(3):
+        draft.module(f"drop{i}", "Dropout", before="fc2", p=0.9)
+    assert blamed(draft).cause == "excessive_dropout"

@@ -8,7 +8,7 @@ import pytest
 from neuraldbg.core.facts import LossPart
 
 from ..records import EVERY, Draft, classifier
-from .blame import accused, blamed, convict, texts
+from .blame import accused, blamed, confidence, convict, texts
 
 LOOKS = 50
 
@@ -215,3 +215,24 @@ def test_an_input_of_zeros_is_empty_and_not_small() -> None:
     assert "unnormalized_input" not in accused(
         classifier().stays().of_batch("input", feature_rms=0.0)
     )
+
+
+def among_spikes(there: float) -> Draft:
+    """A loss with spikes all over, and one batch with huge values among those looked at."""
+    draft = corrupted()
+    loss = draft.build().series(*LOSS).values.copy()
+    loss[5::9] = 500.0
+    loss[20 * EVERY] = there
+    return draft.loses(loss)
+
+
+def test_the_loss_of_an_outlying_batch_is_compared_with_the_usual_one() -> None:
+    convict(among_spikes(500.0), "outlier_batch", where="input", step=80)
+    assert confidence(among_spikes(0.5), "outlier_batch") < 0.6
+
+
+def test_features_that_grow_within_the_run_were_normalised_at_first() -> None:
+    scale = np.full(LOOKS, 67.0)
+    assert "unnormalized_input" in accused(raw().of_batch("input", feature_rms=scale))
+    scale[:10] = 1.3
+    assert "unnormalized_input" not in accused(raw().of_batch("input", feature_rms=scale))

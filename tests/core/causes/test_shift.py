@@ -116,3 +116,10 @@ def two_trainings() -> Draft:
 def test_data_that_change_where_a_later_training_begins_are_its_own() -> None:
     assert "distribution_shift" in accused(shifted())
     assert "distribution_shift" not in accused(two_trainings())
+
+
+def test_a_change_within_the_run_is_told_before_one_from_training_to_evaluation() -> None:
+    draft = shifted()
+    for metric, value in (("mean", 40.0), ("std", 1.0)):
+        draft.put(Kind.BATCH, "evaluation", metric, value)
+    convict(draft, "distribution_shift", where="input", step=100)

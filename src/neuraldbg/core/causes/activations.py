@@ -28,6 +28,8 @@ BENDING = SQUASHING | {
 LINEAR = frozenset({"Linear", "Conv1d", "Conv2d", "Conv3d"})
 BENDING_OPS = frozenset({"Tanh", "Sigmoid", "Gelu", "Silu", "Relu", "Elu", "LeakyRelu", "Softplus"})
 NARROW = 4
+# Few units, and how many classes for each of them make a crowd: their logits have that rank.
+FEW_UNITS, CROWD = 16, 3
 # A hidden layer this many times wider than what it takes and what is made of it.
 WIDER = 1.5
 # A tanh keeps the gradient's scale where it is not flat; a healthy layer is seldom flat.
@@ -295,15 +297,18 @@ def _insufficient_capacity(view: View) -> Finding | None:
     if narrow is None:
         return None
     width, given = _outputs(narrow), _inputs(narrow)
-    if width > NARROW or width >= given + 2:
+    if width >= given + 2:
+        return None
+    crowd = _crowd(view, width)
+    if width > NARROW and not crowd:
         return None
     flat = _flat_end(view)
+    text = f"{narrow.name} has only {width} units for {given} inputs"
+    weight = max(4.5 - 0.7 * width, 1.5 * math.log2(max(crowd / width, 1.0)))
+    if crowd:
+        text += f", by which {crowd} classes are to be told apart"
     found = [
-        evidence(
-            f"{narrow.name} has only {width} units for {given} inputs",
-            4.5 - 0.7 * width,
-            where=narrow.name,
-        ),
+        evidence(text, min(weight, 4.0), where=narrow.name),
         evidence(
             "the loss is flat over the last part of the run" if flat else "the loss still falls",
             1.5 if flat else -1.5,
@@ -313,6 +318,14 @@ def _insufficient_capacity(view: View) -> Finding | None:
     return Finding(
         tuple(found), (narrow.name,), None, f"{narrow.name} with {width} units is too narrow."
     )
+
+
+def _crowd(view: View, width: int) -> int:
+    """How many classes a layer of few units is to tell apart; 0 if they are no crowd for it."""
+    fact = view.loss
+    made = fact.prediction if fact is not None and fact.kind == "cross_entropy" else None
+    classes = made.shape[-1] if made is not None and len(made.shape) >= 2 else 0
+    return classes if width <= FEW_UNITS and classes >= CROWD * width else 0
 
 
 def _size(module: ModuleFact, *names: str) -> int:

@@ -174,7 +174,7 @@ def _excessive_dropout(view: View) -> Finding | None:
     found = [
         evidence(
             f"{worst.name} drops {drop_probability(worst):.0%} of its input (all together keep {kept:.1%})",
-            min(2.0 + 2.5 * -math.log10(max(kept, 1e-4) / 0.4), 5.0),
+            min(2.0 + 2.5 * -math.log10(max(kept, 1e-4) / 0.4), 6.0),
             where=worst.name,
         ),
         view.fails(2.0, 4.0),

@@ -111,7 +111,7 @@ def _lookup_only(view: View, param: ParamFact) -> bool:
     rows = param.shape[0]
     makes_logits = prediction is not None and rows in prediction.shape[1:]
     others = any(
-        p.shape[0] == rows and p.name != param.name
+        p.shape[:1] == (rows,) and p.name != param.name
         for x in view.layers
         for p in view.params_of(x.name)
     )

@@ -17,6 +17,7 @@ from neuraldbg.core.view import View
 LARGE_FEATURE = 10.0
 # Under this even the largest feature is lost beside a layer's biases and a normalisation's epsilon.
 SMALL_FEATURE: Final = 1e-4
+LEAP: Final = 10.0  # times the usual loss, which a batch of usual samples does not reach
 LOOKS = 5  # batches that are all the same, or that all differ, by no accident
 
 
@@ -59,6 +60,9 @@ def _unnormalized_input(view: View) -> Finding | None:
             step=0,
         )
     ]
+    early = view.usual(view.batch(name, m.B_FEATURE_RMS), LOOKS)
+    if early <= LARGE_FEATURE:
+        found.append(evidence(f"at first it was {early:.3g}: the data changed", -6.0))
     if spread > 20:
         found.append(evidence(f"it is {spread:.3g} times that of a typical feature", 1.0))
     found.append(view.fails(2.5, 3.0))
@@ -166,9 +170,10 @@ def _outlier_batch(view: View) -> Finding | None:
         for x in view.events
         if x.after in ("spiking", "nonfinite", "diverging") and 0 <= x.step - e.step <= 3
     ]
+    reacts = bool(spikes) or _leaps(view, e.step)
     found.append(
         evidence("the loss spikes right after", 2.5)
-        if spikes
+        if reacts
         else evidence("the loss does not react", -3.0)
     )
     return Finding(
@@ -177,6 +182,13 @@ def _outlier_batch(view: View) -> Finding | None:
         e.step,
         f"A batch at step {e.step} holds values {size / usual:.3g} times the usual.",
     )
+
+
+def _leaps(view: View, step: int) -> bool:
+    """Whether the loss of that step is far above its usual level, among other spikes or not."""
+    there = view.path.series.between(step, step).finite().values
+    usual = view.usual(view.path.series)
+    return len(there) > 0 and bool(there.max() > LEAP * usual > 0)
 
 
 @cause(

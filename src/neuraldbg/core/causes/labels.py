@@ -234,7 +234,7 @@ def _tells_apart(view: View) -> bool:
     ),
     repair="Weight the classes (or sample them evenly).",
     experiment="class weights",
-    yields_to="unshuffled_data degenerate_targets",
+    yields_to="unshuffled_data degenerate_targets excessive_dropout",
 )
 def _class_imbalance(view: View) -> Finding | None:
     majority = view.batch("target", m.B_MAJORITY).median()

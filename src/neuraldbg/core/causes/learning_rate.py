@@ -125,7 +125,7 @@ def _rate_evidence(view: View, lr: float) -> list[Evidence]:
                 lr=lr,
             )
         ]
-    if lr <= high / 3:
+    if low <= lr <= high / 3:
         return [evidence(f"lr {lr:.3g} is usual for {kind} ({low:g} to {high:g})", -1.0, lr=lr)]
     return []
 
@@ -224,7 +224,7 @@ def _lr_too_low(view: View) -> Finding | None:
         view.fails(2.0, 5.0),
     ]
     reach = typical * view.facts.run.steps
-    if reach < STANDS_STILL and view.trouble.level > 0:
+    if reach < STANDS_STILL and view.trouble.level > 0 and not lr >= low:
         text = f"{view.facts.run.steps} such updates together move a weight by {reach:.1g} of itself at most"
         found.append(evidence(text, 2.5, reach=reach))
     if pace > EVEN_PACE:

@@ -122,14 +122,14 @@ def _half_precision_underflow(view: View) -> Finding | None:
                 3.0,
             )
         )
-    lost = [] if view.note(m.N_SCALER) else _lost(view)
+    lost = [] if view.note(m.N_SCALER) else _lost(view) or _mostly_lost(view)
     if lost:
         # Sure, whatever the loss does: another part of the model may make it fall.
         found.insert(
             0,
             evidence(
-                f"{lost[0].module} and {len(lost) - 1} more never got a gradient other than zero; "
-                "of the gradients behind, the largest are at the end of float16's range",
+                f"{lost[0].module} and {len(lost) - 1} more get gradients of zero, while others do "
+                "not; the largest that come near are at the end of float16's range",
                 4.5,
                 where=lost[0].module,
                 step=0,
@@ -147,6 +147,13 @@ def _lost(view: View) -> list[ParamFact]:
     lost = [p for p in view.weights if always_zero(view, p.name, LOOKS)]
     behind = [view.usual(view.module(x.name, m.GRAD_ABSMAX)) for x in view.layers]
     return lost if any(0 < g < FP16_LEAST for g in behind) else []
+
+
+def _mostly_lost(view: View) -> list[ParamFact]:
+    """Weights whose gradient is zero at most looks, and at the others what float16 barely holds."""
+    quiet = [p for p in view.weights if view.usual(view.param(p.name, m.P_GRAD)) == 0]
+    tops = {p.name: view.module(p.module, m.GRAD_ABSMAX).finite().values for p in quiet}
+    return [p for p in quiet if 0 < tops[p.name].max(initial=0.0) < FP16_LEAST]
 
 
 @cause(

@@ -37,7 +37,7 @@ WORSE: Final = 3.0  # times the loss of training, from which an evaluation has g
 def _distribution_shift(view: View) -> Finding | None:
     if len(view.models) > 1:
         return None  # what one model is given, another may have made
-    return _other_preparation(view) or _change(view)
+    return _change(view) or _other_preparation(view)
 
 
 def _other_preparation(view: View) -> Finding | None:
