@@ -90,3 +90,26 @@ def test_a_gate_that_never_opens_is_found_where_the_rest_learns() -> None:
 @pytest.mark.parametrize("draft", [shut(grad=0.1), shut(bias=-0.1)])
 def test_a_gate_that_gets_a_gradient_or_was_hardly_shut_is_sound(draft: Draft) -> None:
     assert "bad_bias_init" not in accused(draft)
+
+
+def forgetful(start: float = 0.0) -> Draft:
+    """An LSTM whose biases start so, in a run that learns nothing."""
+    draft = classifier().stays().module("lstm", "LSTM", before="fc1", hidden_size=48)
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        draft.param(f"lstm.{name}", (192,), rms=start)
+        draft.change_param(f"lstm.{name}", init_rms=start, init_mean=0.0, init_absmax=2 * start)
+    return draft
+
+
+def test_forget_gates_that_start_at_one_half_remember_little() -> None:
+    best = convict(forgetful(), "bad_bias_init", where="lstm")
+    assert "its forget gates start at one half" in texts(best)
+    assert "forget gates' biases to 1" in best.repair
+
+
+def test_the_usual_start_of_an_lstm_is_not_blamed() -> None:
+    assert "bad_bias_init" not in accused(forgetful(0.08))
+
+
+def test_forget_gates_with_which_the_run_learns_are_no_fault() -> None:
+    assert accused(forgetful().falls(2.3, 0.1)) == []

@@ -36,9 +36,9 @@ BIAS_SHUT = -0.5
     yields_to="nonfinite_operation nonfinite_input unnormalized_input",
 )
 def _bad_bias_init(view: View) -> Finding | None:
-    shut = _shut(view)
-    if shut:
-        return shut
+    gates = _shut(view) or _forgets(view)
+    if gates:
+        return gates
     far = []
     for p in view.facts.params:
         if not p.name.endswith("bias") or p.init_mean is None or p.init_absmax is None:
@@ -147,3 +147,23 @@ def _shut(view: View) -> Finding | None:
     found = (evidence(text, 6.5, where=names[0], step=0), view.fails(1.0, 0.5))
     told = f"The biases of {names[0]} start at {start:.3g} and close it for good."
     return Finding(found, names, 0, told)
+
+
+def _forgets(view: View) -> Finding | None:
+    """An LSTM whose biases were all set to zero: its forget gates start at one half.
+
+    What entered is halved in every step; PyTorch's own start differs from unit to unit.
+    """
+    for module in view.kinds(frozenset({"LSTM"})):
+        biases = [p for p in view.params_of(module.name) if "bias" in p.name]
+        if not biases or any(p.init_absmax != 0.0 for p in biases) or not view.trouble.level:
+            continue
+        text = (
+            f"all biases of {module.name} start at zero, so its forget gates start at one half: of "
+            "what entered, a thousandth is left after ten steps"
+        )
+        found = (evidence(text, 2.5, where=module.name, step=0), view.fails(2.0, 4.5))
+        told = f"The forget gates of {module.name} start at one half."
+        repair = "Set the forget gates' biases to 1 or more (the second quarter of bias_ih)."
+        return Finding(found, (module.name, biases[0].name), 0, told, repair)
+    return None

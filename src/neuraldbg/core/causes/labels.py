@@ -97,7 +97,7 @@ def _one_scale(view: View) -> Finding | None:
     "wrong_loss unshuffled_data frozen_params init_symmetric eval_mode_training "
     "loss_reduction_scale lr_too_high lr_too_low lr_schedule excessive_weight_decay "
     "excessive_momentum degenerate_input missing_zero_grad clip_before_unscale "
-    "excessive_clipping unstable_attention batchnorm_small_batch",
+    "excessive_clipping unstable_attention batchnorm_small_batch bad_bias_init",
 )
 def _label_noise(view: View) -> Finding | None:
     if view.trouble.kind != "not_learning" or not view.ratios or view.loss is None:
