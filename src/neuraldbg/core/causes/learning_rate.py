@@ -63,7 +63,7 @@ STANDS_STILL = 0.02
     "missing_zero_grad nonfinite_input nonfinite_operation half_precision_underflow "
     "half_precision_overflow excessive_momentum unstable_attention "
     "exploding_recurrence bad_bias_init outlier_batch wrong_update_sign "
-    "unshuffled_data lr_schedule optimizer_misconfigured outlier_batch",
+    "unshuffled_data lr_schedule optimizer_misconfigured distribution_shift",
     needs_update=True,
 )
 def _lr_too_high(view: View) -> Finding | None:
