@@ -158,3 +158,46 @@ def test_a_later_training_is_looked_at_from_its_start() -> None:
         schedule.anew()
         assert schedule.next_step() == (begun < LATER_TRAININGS)
         schedule.looked(0.1)
+
+
+def slowed(theirs: float, count: int = 4_000) -> list[int]:
+    """The steps looked at when a step takes 20 ms, or so long where it is looked at."""
+    schedule, due, found = Schedule(0.02), True, []
+    for step in range(count):
+        if due:
+            schedule.looked(0.01, theirs)
+            found.append(step)
+        schedule.passed(theirs if due else 0.02)
+        due = schedule.next_step()
+    return [step for step in found if step >= WARM_UP]
+
+
+def test_what_looks_slow_their_steps_by_is_paid_for() -> None:
+    """By 40 ms here, beside the 10 ms of the look: five times the price, a fifth of the looks."""
+    paid, slow = len(slowed(0.02)), len(slowed(0.06))
+    assert slow * (0.01 + 0.04) <= 0.02 * 4_000 * 0.02 + RESERVE
+    assert 3 * slow < paid
+
+
+def test_a_step_that_is_looked_at_may_be_shorter_by_chance() -> None:
+    assert len(slowed(0.015)) >= len(slowed(0.02)) - 1
+
+
+def test_one_long_step_is_not_charged_to_the_look_in_it() -> None:
+    """It was a pause, or something was compiled."""
+    schedule = Schedule(0.02)
+    schedule.looked(0.01, 0.02)
+    schedule.passed(0.02)
+    while schedule.next_step():
+        schedule.looked(0.01, 0.02)
+        schedule.passed(0.02)
+    for _ in range(100):
+        schedule.passed(0.02)
+        schedule.next_step()
+    schedule.looked(0.01, 60.0)
+    schedule.passed(60.0)
+    waited = 0
+    while not schedule.next_step():
+        schedule.passed(0.02)
+        waited += 1
+    assert waited < 60

@@ -285,7 +285,7 @@ class Watch(Hearing):
             # Also after a fault of ours: a step must not last for ever.
             spent = ours + time.perf_counter() - now
             if self.due:
-                self.schedule.looked(spent)
+                self.schedule.looked(spent, theirs)
             self.schedule.passed(theirs, 0.0 if self.due else spent)
             self._next_step()
 

@@ -2,9 +2,10 @@
 
 The governor is a purse. It starts with an allowance, so that the first steps, where most
 faults show, are seen densely; it earns `budget` times the run's own time, and each look
-costs what it was measured to cost. A look happens when the purse pays for it, so over a
-long run the cost cannot exceed the budget plus the allowance, what the first look takes
-once (`FIRST_LOOK`), and what a few later trainings of the same run are given (`anew`).
+costs what it was measured to cost, and what it slows the step by. A look happens when the
+purse pays for it, so over a long run the cost cannot exceed the budget plus the allowance,
+what the first look takes once (`FIRST_LOOK`), what looks slow their steps by before the first
+step without one, and what a few later trainings of the same run are given (`anew`).
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Schedule:
         self._purse = ALLOWANCE
         self._cost = 0.0
         self._usual: float | None = None
+        self._plain: float | None = None  # what a step takes that is not looked at
+        self._slower = 0.0
         self._following = FOLLOWING_ALLOWANCE
         self._steps = 1
         self._since = 0
@@ -79,10 +82,22 @@ class Schedule:
             return True
         return self._since >= LEAST_PERIOD and self._purse > max(self._cost, RESERVE)
 
-    def looked(self, seconds: float) -> None:
-        """Account for a look that cost `seconds`."""
+    def looked(self, seconds: float, theirs: float = 0.0) -> None:
+        """Account for a look.
+
+        Args:
+            seconds: What it cost us.
+            theirs: Seconds of the run's own time in that step. A compiled step with boundaries
+                in it is slower by what could not be fused, three times on a small convolutional
+                net (docs/measured.md); that is our doing, too.
+        """
         if self.looks == 0:
             seconds = self._cost = min(seconds, FIRST_LOOK)
+        elif self._plain is not None:
+            more = min(theirs, PAUSE * self._plain) - self._plain
+            # Averaged before it is charged: of single steps, noise would be charged as well.
+            self._slower += BLEND * (more - self._slower)
+            seconds += max(self._slower, 0.0)
         self._cost += BLEND * (seconds - self._cost)
         self._purse -= seconds
         self._since = 0
@@ -99,6 +114,9 @@ class Schedule:
         usual = theirs if self._usual is None else self._usual
         counted = min(theirs, PAUSE * usual)
         self._usual = usual + BLEND * (counted - usual)
+        if self._since:
+            plain = counted if self._plain is None else self._plain
+            self._plain = plain + BLEND * (counted - plain)
         self._earn(counted, ours)
 
     def rested(self, theirs: float, steps: int) -> None:
