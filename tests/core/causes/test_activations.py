@@ -297,8 +297,9 @@ def crowded(width: int, classes: int) -> Draft:
     """A layer of few units in front of many classes; the loss settles half way."""
     draft = narrow(width).falls(math.log(classes), 0.5 * math.log(classes))
     draft.change_module("fc1", config={"in_features": 20})
-    prediction = TensorFact((64, classes), "float32", -5.0, 5.0, 0.0, 2.0)
-    return draft.change_loss(prediction=prediction).of_batch("target", entropy=math.log(classes))
+    target = TensorFact((640,), "int64", 0.0, classes - 1.0, 9.0, 5.0, True, classes)
+    draft.change_loss(target=target)
+    return draft.of_batch("target", entropy=math.log(classes))
 
 
 def test_a_few_units_cannot_tell_many_classes_apart() -> None:
@@ -309,3 +310,8 @@ def test_a_few_units_cannot_tell_many_classes_apart() -> None:
 @pytest.mark.parametrize(("width", "classes"), [(6, 10), (32, 1000)])
 def test_units_for_as_many_classes_or_a_wide_layer_suffice(width: int, classes: int) -> None:
     assert "insufficient_capacity" not in accused(crowded(width, classes))
+
+
+def test_channels_carry_more_than_one_number_each() -> None:
+    kernels = crowded(6, 30).change_module("fc1", kind="Conv2d")
+    assert "insufficient_capacity" not in accused(kernels)

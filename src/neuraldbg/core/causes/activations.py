@@ -299,7 +299,7 @@ def _insufficient_capacity(view: View) -> Finding | None:
     width, given = _outputs(narrow), _inputs(narrow)
     if width >= given + 2:
         return None
-    crowd = _crowd(view, width)
+    crowd = 0 if narrow.kind.startswith("Conv") else _crowd(view, width)
     if width > NARROW and not crowd:
         return None
     flat = _flat_end(view)
@@ -323,8 +323,8 @@ def _insufficient_capacity(view: View) -> Finding | None:
 def _crowd(view: View, width: int) -> int:
     """How many classes a layer of few units is to tell apart; 0 if they are no crowd for it."""
     fact = view.loss
-    made = fact.prediction if fact is not None and fact.kind == "cross_entropy" else None
-    classes = made.shape[-1] if made is not None and len(made.shape) >= 2 else 0
+    asked = fact.target if fact is not None and fact.kind == "cross_entropy" else None
+    classes = (asked.distinct or 0) if asked is not None and asked.integral else 0
     return classes if width <= FEW_UNITS and classes >= CROWD * width else 0
 
 
