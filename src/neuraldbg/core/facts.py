@@ -210,6 +210,7 @@ class LossFact:
         weighted: Whether samples or classes are weighted in it.
         ones: Of a softmax that is compared with zeros and ones: the fewest and the most ones
             of a sample; None for others.
+        maximised: Whether it falls only where each error in it grows.
     """
 
     index: int = 0
@@ -224,6 +225,7 @@ class LossFact:
     batch: int | None = None
     weighted: bool = False
     ones: tuple[int, int] | None = None
+    maximised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 from neuraldbg.core.facts import LossFact, TensorFact
 from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
+from neuraldbg.torch.direction import is_maximised
 from neuraldbg.torch.nodes import FUSED, Node, feeding, label, names, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
 
@@ -67,6 +68,7 @@ def read_loss(
         batch=_batch(target, prediction),
         weighted=_weighted(core) if core is not None else written is not None and written.weighted,
         ones=next((x for x in map(_ones, nodes) if x is not None), None),
+        maximised=is_maximised(root),
     )
 
 

@@ -131,3 +131,24 @@ def test_a_mean_without_a_critic_is_none() -> None:
     draft = actor_critic(1.0)
     draft.losses = draft.losses[1:]
     assert "wrong_update_sign" not in accused(draft)
+
+
+def inverted() -> Draft:
+    """A loss that is smallest where the error is largest, and falls."""
+    return classifier().falls(-30.0, -43.0).change_loss(kind="custom", maximised=True)
+
+
+def test_a_ratio_of_signal_to_noise_that_is_minimised_is_the_wrong_way_round() -> None:
+    best = convict(inverted(), "wrong_update_sign")
+    assert "falls where the error in it grows" in texts(best)
+
+
+def test_of_two_sides_one_may_make_errors_larger() -> None:
+    draft = inverted()
+    draft.losses.append(replace(draft.losses[0], index=1, maximised=False))
+    assert "wrong_update_sign" not in accused(draft)
+
+
+def test_a_negated_error_is_told_once() -> None:
+    draft = inverted().change_loss(kind="mse", parts=(LossPart("mse", "mean", -1.0, 64),))
+    assert len(blamed(draft).evidence) == 1

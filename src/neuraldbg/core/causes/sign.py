@@ -41,6 +41,10 @@ def _wrong_update_sign(view: View) -> Finding | None:
         )
     if fact is not None and view.path.last < 0 and _negated(fact):
         found.append(evidence("the loss is the negative of an error and falls below zero", 7.0))
+    # Of two sides that train against each other one may be meant to make errors larger.
+    elif fact is not None and fact.maximised and len(view.facts.losses) == 1:
+        text = "the loss falls where the error in it grows, as a ratio of signal to noise would"
+        found.append(evidence(text, 6.0, where="loss", step=0))
     found += list(_rewarded(view.facts.losses))
     if not found and _plunges(view):
         text = f"the loss falls below zero without bound, to {view.path.last:.3g}"
