@@ -147,14 +147,14 @@ def test_targets_are_batches(side: LossSide) -> None:
 def test_evaluation_losses_between_steps_make_one_reading() -> None:
     book = Book()
     side = EvaluationSide(book)  # type: ignore[arg-type]
-    side.settle()
+    side.settle(None)
     assert book.kept == {}
     for value in (1.0, 2.0, 6.0):
         side.add(torch.tensor(value))
-    side.settle()
+    side.settle(None)
     assert book.kept == {Channel(Kind.LOSS, "evaluation", m.L_VALUE): 3.0}
     book.kept.clear()
-    side.settle()
+    side.settle(None)
     assert book.kept == {}
 
 
