@@ -28,6 +28,7 @@ DIFFERENCES: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "product": ("mse", lambda p: ((e := p - NUMBERS) * e).sum() / len(p)),
     "halved": ("mse", lambda p: 0.5 * (p - NUMBERS).pow(2).mean()),
     "absolute": ("l1", lambda p: (p - NUMBERS).abs().mean()),
+    "norm": ("custom", lambda p: torch.linalg.vector_norm(p - NUMBERS, dim=1).mean()),
     "flat": ("mse", lambda p: ((p.squeeze(1) - NUMBERS.squeeze(1)) ** 2).mean()),
 }
 ENTROPIES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -191,6 +191,11 @@ class LossPart:
     spread: float | None = None
 
 
+# Kinds of loss, as `LossFact.kind` tells them.
+REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
+BINARY = frozenset({"bce", "bce_with_logits"})
+
+
 @dataclass(frozen=True, slots=True)
 class LossFact:
     """What the loss is made of, read off the autograd graph.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neuraldbg.core import metrics as m
-from neuraldbg.core.facts import Kind, LossFact
+from neuraldbg.core.facts import BINARY, Kind, LossFact
 from neuraldbg.core.record import Floats, Record, Series
 
 # Share of the run that its beginning and its end are judged on, and how many losses at most.
@@ -142,7 +142,7 @@ def _chance(fact: LossFact, record: Record) -> float | None:
     if fact.kind in ("cross_entropy", "nll"):
         entropy = _pooled_entropy(record)
         return entropy if entropy is not None and entropy > 0 else None
-    if fact.kind in ("bce", "bce_with_logits"):
+    if fact.kind in BINARY:
         p = record.series(Kind.BATCH, "target", m.B_MEAN).median()
         return -p * math.log(p) - (1 - p) * math.log(1 - p) if 0 < p < 1 else None
     between = within_batch(record)

@@ -210,6 +210,11 @@ class View:
         """A metric of an input or target."""
         return self.record.series(Kind.BATCH, name, metric)
 
+    @property
+    def target_scale(self) -> float:
+        """Root mean square of the usual target; NaN if none was read."""
+        return math.hypot(*(self.batch("target", x).median() for x in (m.B_MEAN, m.B_STD)))
+
     def usual(self, series: Series, looks: int | None = None) -> float:
         """Median of the finite readings (of the first looks only); NaN if none."""
         values = series.finite().values[:looks]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from torch import Tensor
 
-from neuraldbg.torch.nodes import Node, feeding, label, saved, shape
+from neuraldbg.torch.nodes import Node, constants, difference, feeding, label, saved, shape
 
 # What may stand between the loss and the operation that tells its kind.
 PASSED: Final = frozenset(
@@ -61,8 +61,7 @@ def _chosen(node: Node) -> ByHand | None:
     """A cross-entropy, each sample of which may be weighed by a number of its own."""
     inner = feeding(node)
     if label(node) == "Mul" and len(inner) == 1 and len(shape(node) or ()) == 1:
-        known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
-        weights = next((t for t in known if not t.requires_grad and t.dim() == 1), None)
+        weights = next((t for t in constants(node) if t.dim() == 1), None)
         below = _told(inner[0])
         if weights is not None and below is not None:
             found = _cross_entropy(below, label(below), feeding(below))
@@ -73,16 +72,11 @@ def _chosen(node: Node) -> ByHand | None:
 
 def _difference(node: Node, prediction: Tensor | None) -> ByHand | None:
     """A squared or absolute difference, if that is what the operation makes."""
-    name, inner = label(node), [n for n, _ in node.next_functions]
-    if not inner or inner[0] is None or label(inner[0]) not in ("Sub", "Rsub"):
+    found = difference(node)
+    if found is None:
         return None
-    if name == "Abs":
-        return ByHand("l1", _subtracted(node, inner[0], prediction), _first(inner[0]))
-    squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
-    squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
-    if squared:
-        return ByHand("mse", _subtracted(node, inner[0], prediction), _first(inner[0]))
-    return None
+    kind, gap = found
+    return ByHand(kind, _subtracted(node, gap, prediction), _first(gap))
 
 
 def _weighed(root: Node, prediction: Tensor | None) -> ByHand | None:
@@ -117,16 +111,16 @@ def _told(root: Node) -> Node | None:
     return None
 
 
-def _subtracted(node: Node, difference: Node, prediction: Tensor | None) -> Tensor | None:
+def _subtracted(node: Node, gap: Node, prediction: Tensor | None) -> Tensor | None:
     """What was subtracted from the prediction, or the prediction from it."""
-    gap = saved(node, "self")
-    if gap is None or prediction is None or gap.numel() != prediction.numel():
+    size = saved(node, "self")
+    if size is None or prediction is None or size.numel() != prediction.numel():
         return None
-    made = prediction.detach().reshape(gap.shape)
+    made = prediction.detach().reshape(size.shape)
     if not bool(made.isfinite().all()):
         return None  # what is left of it says nothing of the target
-    first = difference.next_functions[0][0] is not None and label(difference) == "Sub"
-    target: Tensor = made - gap.detach() if first else made + gap.detach()
+    first = gap.next_functions[0][0] is not None and label(gap) == "Sub"
+    target: Tensor = made - size.detach() if first else made + size.detach()
     return target
 
 
@@ -134,8 +128,7 @@ def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:
     if len(inner) != 1 or _under(inner[0]) not in LOGARITHMS:
         return None
     if name == "Mul":
-        known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
-        weights = next((t for t in known if not t.requires_grad and t.dim() >= 2), None)
+        weights = next((t for t in constants(node) if t.dim() >= 2), None)
         if weights is not None and not _probabilities(weights):
             return None  # counts of words, say: how many there are sets the scale
         labels = None if weights is None else weights.argmax(-1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from neuraldbg.torch.nodes import FUSED, Node, feeding, label, saved
+from neuraldbg.core.facts import REGRESSION
+from neuraldbg.torch.nodes import FUSED, Node, constants, difference, feeding, label
 
 NODES: Final = 64  # operations followed from the loss inwards
 LOGARITHMS: Final = frozenset({"Log", "Log2", "Log10", "Log1P"})
@@ -18,7 +19,6 @@ RISING: Final = LOGARITHMS | frozenset(
     )
 )
 FALLING: Final = frozenset({"Neg", "Rsub", "Reciprocal"})
-ERRORS: Final = frozenset({"mse", "smooth_l1", "l1"})
 
 Path = tuple[Node, int, bool]  # an operation, the sign it counts with, whether it is positive
 
@@ -51,16 +51,11 @@ def _signs(root: Node) -> Iterator[int]:
 
 def _is_error(node: Node) -> bool:
     """Whether an operation is the size of a difference of two things."""
-    name, inner = label(node), feeding(node)
-    if FUSED.get(name) in ERRORS:
+    if FUSED.get(label(node)) in REGRESSION:
         return True
-    squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
-    squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
-    if not (squared or name in ("Abs", "LinalgVectorNorm")) or not inner:
-        return False
+    found = difference(node)
     # What is taken from its own mean is a spread, and no error.
-    parts = [label(n) for n in feeding(inner[0])]
-    return label(inner[0]) in ("Sub", "Rsub") and "Mean" not in parts
+    return found is not None and "Mean" not in [label(n) for n in feeding(found[1])]
 
 
 def _inwards(node: Node, sign: int, *, positive: bool) -> list[Path]:
@@ -83,8 +78,7 @@ def _inwards(node: Node, sign: int, *, positive: bool) -> list[Path]:
 
 def _sign_of_factor(node: Node) -> int:
     """The sign of the constant that something is multiplied with or divided by; 0 if unknown."""
-    known = [x for x in (saved(node, "other"), saved(node, "self")) if x is not None]
-    factor = next((x for x in known if not x.requires_grad), None)
+    factor = next(iter(constants(node)), None)
     if factor is None or factor.numel() == 0:
         return 0
     if bool((factor >= 0).all()):

@@ -10,7 +10,7 @@ from neuraldbg.core.facts import LossFact, TensorFact
 from neuraldbg.torch.by_hand import by_hand
 from neuraldbg.torch.data import tensor_fact
 from neuraldbg.torch.direction import is_maximised
-from neuraldbg.torch.nodes import FUSED, Node, feeding, label, names, saved, shape, walk
+from neuraldbg.torch.nodes import FUSED, Node, constants, feeding, label, names, saved, shape, walk
 from neuraldbg.torch.parts import parts_of
 
 NODES: Final = 64  # autograd nodes read from the loss inwards
@@ -82,8 +82,7 @@ def _ones(node: Node) -> tuple[int, int] | None:
     """The fewest and the most ones in a row of zeros and ones that weigh a log-softmax."""
     if label(node) != "Mul" or [label(n) for n in feeding(node)] != ["LogSoftmax"]:
         return None
-    known = [t for t in (saved(node, "self"), saved(node, "other")) if t is not None]
-    weights = next((t.detach() for t in known if not t.requires_grad and t.dim() == 2), None)
+    weights = next((t.detach() for t in constants(node) if t.dim() == 2), None)
     if weights is None or not bool(((weights == 0) | (weights == 1)).all()):
         return None
     rows = weights.sum(1)

@@ -82,6 +82,27 @@ def saved(node: Node, name: str) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
+def constants(node: Node) -> list[Tensor]:
+    """What a product or a quotient saved of those of its operands that want no gradient."""
+    known = (saved(node, "self"), saved(node, "other"))
+    return [t for t in known if t is not None and not t.requires_grad]
+
+
+def difference(node: Node) -> tuple[str, Node] | None:
+    """Of an operation that squares a difference or takes its size: its kind, and the difference.
+
+    The kind is that of a loss which is the mean of it; `custom` for a norm, of which none is.
+    """
+    name, inner = label(node), feeding(node)
+    if not inner or label(inner[0]) not in ("Sub", "Rsub"):
+        return None
+    if name in ("Abs", "LinalgVectorNorm"):
+        return "l1" if name == "Abs" else "custom", inner[0]
+    squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
+    squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
+    return ("mse", inner[0]) if squared else None
+
+
 def shape(node: Node, output: int = 0) -> tuple[int, ...] | None:
     """Shape of what the node made in the forward pass.
 

@@ -154,9 +154,10 @@ def _functional(view: View) -> int:
     },
 )
 def _missing_nonlinearity(view: View) -> Finding | None:
-    chain = _linear_chain(view)
+    straight = _straight(view)
+    chain = _linear_chain(view, straight)
     if len(chain) < 2 or not _is_all(view, chain):
-        return _widened_for_nothing(view)
+        return _widened_for_nothing(view, straight)
     text = f"{listed(tuple(x.name for x in chain))} follow each other: each receives exactly what the one before gave"
     found = [
         evidence(text, 3.0 + 0.5 * min(len(chain), 4), where=chain[0].name),
@@ -175,18 +176,16 @@ def _missing_nonlinearity(view: View) -> Finding | None:
     )
 
 
-def _widened_for_nothing(view: View) -> Finding | None:
+def _widened_for_nothing(view: View, straight: frozenset[str]) -> Finding | None:
     """Two layers of a model that bends elsewhere, of which the first gives more than both can use.
 
     A narrow layer between two others is a factorisation; a wide one serves an activation only.
     """
-    drops = {0.0, *(drop_probability(x) for x in view.kinds(DROPOUT))}
-    bends = [x.order or 0 for x in view.record.called() if x.kind in BENDING]
     for giver, taker in pairwise(view.layers):
-        if giver.kind != "Linear" or taker.kind != "Linear" or _bent(bends, giver, taker):
+        if {giver.kind, taker.kind} != {"Linear"} or taker.name not in straight:
             continue
         width, ends = _outputs(giver), max(_inputs(giver), _outputs(taker))
-        if width < WIDER * ends or not ends or not _direct(view, giver, taker, drops):
+        if width < WIDER * ends or not ends:
             continue
         text = (
             f"{taker.name} receives exactly what {giver.name} gave: {_inputs(giver)} numbers become "
@@ -198,15 +197,25 @@ def _widened_for_nothing(view: View) -> Finding | None:
     return None
 
 
-def _linear_chain(view: View) -> list[ModuleFact]:
-    """The longest run of linear layers that feed each other directly."""
+def _straight(view: View) -> frozenset[str]:
+    """Layers that receive exactly what the linear layer before them gave."""
     drops = {0.0, *(drop_probability(x) for x in view.kinds(DROPOUT))}
+    bends = [x.order or 0 for x in view.record.called() if x.kind in BENDING]
+    return frozenset(
+        taker.name
+        for giver, taker in pairwise(view.layers)
+        if giver.kind in LINEAR
+        and not _bent(bends, giver, taker)
+        and _direct(view, giver, taker, drops)
+    )
+
+
+def _linear_chain(view: View, straight: frozenset[str]) -> list[ModuleFact]:
+    """The longest run of linear layers that feed each other directly."""
     best: list[ModuleFact] = []
     run: list[ModuleFact] = []
-    bends = [x.order or 0 for x in view.record.called() if x.kind in BENDING]
     for x in view.layers:
-        bent = bool(run) and _bent(bends, run[-1], x)
-        direct = bool(run) and not bent and _direct(view, run[-1], x, drops)
+        direct = bool(run) and x.name in straight
         run = [*run, x] if direct else [x] if x.kind in LINEAR else []
         best = max(best, run, key=len)
     return best

@@ -9,7 +9,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind
+from neuraldbg.core.facts import BINARY, REGRESSION, Kind
 from neuraldbg.core.view import View
 
 MAJORITY = 0.9
@@ -62,11 +62,9 @@ def _unequal_scales(view: View) -> Finding | None:
 
 
 def _one_scale(view: View) -> Finding | None:
-    if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1", "custom"):
+    if view.loss is None or view.loss.kind not in {*REGRESSION, "custom"}:
         return None
-    scale = math.hypot(
-        view.batch("target", m.B_MEAN).median(), view.batch("target", m.B_STD).median()
-    )
+    scale = view.target_scale
     if not scale > 20:
         return None
     found = [
@@ -193,7 +191,7 @@ def _degenerate_targets(view: View) -> Finding | None:
 def _faint(view: View) -> Finding | None:
     """Targets of yes-or-no questions of which none comes near a yes."""
     high = view.batch("target", m.B_HIGH).finite()
-    asked = view.loss is not None and view.loss.kind in ("bce", "bce_with_logits")
+    asked = view.loss is not None and view.loss.kind in BINARY
     top = float(high.values.max(initial=0.0))
     if not asked or len(high) < 3 or not 0 < top < FAINT:
         return None
@@ -212,7 +210,7 @@ def _tells_apart(view: View) -> bool:
     No error against a constant is smaller than the spread of what is compared with it. Where
     it is, something made of the output is (a residual, say), and zero is what it should be.
     """
-    if view.loss is None or view.loss.kind not in ("mse", "l1", "smooth_l1"):
+    if view.loss is None or view.loss.kind not in REGRESSION:
         return False
     spread = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite()
     # The losses of the same steps: the last looks may lie far before the end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind, LossFact, ModuleFact, TensorFact
+from neuraldbg.core.facts import BINARY, REGRESSION, Kind, LossFact, ModuleFact, TensorFact
 from neuraldbg.core.raised import raised
 from neuraldbg.core.view import View
 
@@ -17,8 +17,6 @@ LOGITS = "Use BCEWithLogitsLoss, or a sigmoid after the last layer."
 EDGED = frozenset({"Tanh", "Sigmoid"})  # activations that reach 1 and no more
 LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution", "NativeLayerNorm", "NativeBatchNorm"})
 EDGE = 0.01  # predictions that are nearer to 1 on average are at the edge
-REGRESSION = frozenset({"mse", "l1", "smooth_l1"})
-BINARY = frozenset({"bce", "bce_with_logits"})
 
 
 def last_activation(view: View) -> str | None:

@@ -10,7 +10,7 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.causes.output import last_module
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import Kind, LossFact, LossPart
+from neuraldbg.core.facts import BINARY, REGRESSION, Kind, LossFact, LossPart
 from neuraldbg.core.view import View
 
 
@@ -85,7 +85,7 @@ def _loss_reduction_scale(view: View) -> Finding | None:
 MANY_PASSES = 4.0
 # A part that counts this many times a mean over the same entries drowns the others.
 DROWNS = 20.0
-ERRORS = ("mse", "l1", "smooth_l1", "bce", "bce_with_logits")
+ERRORS = REGRESSION | BINARY
 FEATURES = 16  # entries of a sample, from which their mean is far less than their sum
 LATEST = 5  # looks
 # Predictions that differ by less than this share of what targets do are all the same answer.
@@ -170,10 +170,7 @@ def _drowned(view: View, fact: LossFact) -> list[Evidence]:
     if not features >= FEATURES or abs(part.factor or 0.0) > features / 4:
         return []
     made = view.record.series(Kind.LOSS, "prediction", m.L_PRED_SAMPLE_STD).finite().values
-    size = math.hypot(
-        view.batch("target", m.B_MEAN).median(), view.batch("target", m.B_STD).median()
-    )
-    asked = view.batch("target", m.B_SAMPLE_STD).median() * size
+    asked = view.batch("target", m.B_SAMPLE_STD).median() * view.target_scale
     if len(made) < LATEST or not asked > 0:
         return []
     share = float(np.median(made[-LATEST:])) / asked

@@ -10,7 +10,7 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.diagnosis import Evidence
-from neuraldbg.core.facts import LossFact
+from neuraldbg.core.facts import BINARY, REGRESSION, LossFact
 from neuraldbg.core.view import View
 
 
@@ -63,7 +63,7 @@ def _rewarded(losses: tuple[LossFact, ...]) -> Iterator[Evidence]:
                 "what brings reward becomes less likely"
             )
             yield evidence(text, 6.0 if lean > REWARDS else 5.0, where="loss", step=0)
-    critics = [x for x in losses if x.kind in REGRESSIONS and x.last_op in LINEAR]
+    critics = [x for x in losses if x.kind in REGRESSION and x.last_op in LINEAR]
     for actor in losses:
         if critics and _is_bare_mean(actor) and actor not in critics:
             text = (
@@ -86,13 +86,12 @@ def _valued(critic: LossFact) -> float:
     return 6.0 if mean is not None and mean < 0 else 4.5
 
 
-REGRESSIONS = frozenset({"mse", "smooth_l1", "l1"})
 LINEAR = ("Addmm", "Mm")
 # Mean over mean absolute weight of the log-probabilities. Below the first they are costs with
 # their sign turned; above the second none, or next to none, is below zero.
 COSTS, REWARDS = -0.5, 0.95
 # Kinds of loss that are zero at best: to make one larger is never meant.
-ERRORS = frozenset({"cross_entropy", "nll", "mse", "l1", "smooth_l1", "bce", "bce_with_logits"})
+ERRORS = REGRESSION | BINARY | {"cross_entropy", "nll"}
 # A loss this many times its first size below zero: densities and bounds end far earlier.
 PLUNGE = 300.0
 
