@@ -3,6 +3,7 @@
     python bench/overhead.py [--model gpt mlp ...] [--backend inductor eager]
                              [--variants none default ...] [--rounds 30] [--steps 10]
                              [--warm-up 60] [--processes 3] [--threads 1] [--json FILE]
+                             [--peers DIR]
 
 Each variant lives in processes of its own; the processes take turns of a few steps, so that all
 see the same state of the machine, and only one computes at a time. Two processes of one variant
@@ -10,7 +11,8 @@ can differ by a quarter all their lives (where their memory lies decides), hence
 Reported is the ratio of a variant's median step time to the unwatched one's in the same round:
 the median over the rounds, and the range that holds the middle half of them; then the ratio of
 all steps together, the time of the first step (which compiles), the highest resident memory of
-a process, and how long the end of watching took.
+a process, and how long the end of watching took. A variant that dies is told as such, and the
+others go on. Other tools (`bench/peers.py`) run in the environments that `--peers` names.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ import sys
 import time
 from pathlib import Path
 
+from peers import PEERS, python_of
+
 
 def worker(model: str, backend: str, variant: str, threads: int) -> None:
     """Serve turns: read a number of steps from standard input, answer with their times."""
@@ -40,35 +44,41 @@ def worker(model: str, backend: str, variant: str, threads: int) -> None:
     warnings.simplefilter("ignore")
     torch._logging.set_logs(dynamo=logging.CRITICAL)
     torch.set_num_threads(threads)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a tool prints is no answer
+
+    def answer(value: object) -> None:
+        print(json.dumps(value), file=answers, flush=True)
+
     work = build(model, backend)
-    with VARIANTS[variant](work):
+    with (VARIANTS | PEERS)[variant](work):
         started = time.perf_counter()
         work.step()
-        _answer({"first": time.perf_counter() - started})
+        answer({"first": time.perf_counter() - started})
         for line in sys.stdin:
             times = []
             for _ in range(int(line)):
                 start = time.perf_counter()
                 work.step()
                 times.append(time.perf_counter() - start)
-            _answer({"times": times})
+            answer({"times": times})
         started = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    _answer({"close": time.perf_counter() - started, "peak": peak})
+    answer({"close": time.perf_counter() - started, "peak": peak})
 
 
-def _answer(value: object) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+class DiedError(Exception):
+    """A worker has ended before it was asked to; its error has been printed."""
 
 
 class Turn:
     """A worker process that computes only when it is asked to."""
 
-    def __init__(self, model: str, backend: str, variant: str, threads: int) -> None:
+    def __init__(self, model: str, backend: str, variant: str, o: argparse.Namespace) -> None:
         words = ["--worker", variant, "--model", model, "--backend", backend]
+        python = python_of(o.peers, variant) if variant in PEERS else sys.executable
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *words, "--threads", str(threads)],
+            [python, __file__, *words, "--threads", str(o.threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -80,14 +90,16 @@ class Turn:
     def _read(self) -> dict:
         line = self._answers.readline()
         if not line:
-            message = "a worker died; its error is above"
-            raise SystemExit(message)
+            raise DiedError
         return json.loads(line)
 
     def steps(self, count: int) -> list[float]:
         """Run some steps; their times in seconds."""
-        self._requests.write(f"{count}\n")
-        self._requests.flush()
+        try:
+            self._requests.write(f"{count}\n")
+            self._requests.flush()
+        except BrokenPipeError as error:
+            raise DiedError from error
         return self._read()["times"]
 
     def close(self) -> dict:
@@ -103,8 +115,14 @@ def measure(model: str, backend: str, o: argparse.Namespace) -> dict:
     names = ["none", *(v for v in o.variants if v != "none")]
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     for name in names * o.processes:
-        turns[name].append(Turn(model, backend, name, o.threads))
-        turns[name][-1].steps(o.warm_up)
+        if name not in turns:
+            continue
+        try:
+            turns[name].append(Turn(model, backend, name, o))
+            turns[name][-1].steps(o.warm_up)
+        except DiedError:
+            print(f"{name:16} does not run here; its error is above", flush=True)
+            del turns[name]
     all_times = {name: [] for name in turns}
     ratios = {name: [] for name in turns}
     for _ in range(o.rounds):
@@ -171,8 +189,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--peers", type=Path, metavar="DIR", help="environments of other tools")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.peers is None and (asked := sorted(PEERS.keys() & set(o.variants))):
+        parser.error(f"{', '.join(asked)}: name the environments (bench/peers.py) with --peers DIR")
     if o.worker:
         worker(o.model[0], o.backend[0], o.worker, o.threads)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -19,37 +19,66 @@ class Workload:
     Attributes:
         model: What is trained, compiled or not.
         optimizer: Its optimizer.
-        step: Runs one step and returns the loss.
+        predict: Draws a batch; logits and targets.
+        forward_backward: Both passes; the loss. A tool with a loop of its own replaces it.
+        before_update: Called with the loss between the backward pass and the update.
+        after: Called with the loss after the update.
     """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    step: Callable[[], Tensor]
+    predict: Callable[[], tuple[Tensor, Tensor]]
+    forward_backward: Callable[[], Tensor] = field(init=False)
+    before_update: list[Callable[[Tensor], object]] = field(default_factory=list)
+    after: list[Callable[[Tensor], object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.forward_backward = self._forward_backward
+
+    def step(self) -> Tensor:
+        """Run one step; the loss."""
+        loss = self.forward_backward()
+        for listener in self.before_update:
+            listener(loss)
+        self.optimizer.step()
+        for listener in self.after:
+            listener(loss)
+        return loss
+
+    def _forward_backward(self) -> Tensor:
+        loss = F.cross_entropy(*self.predict())
+        self.optimizer.zero_grad()
+        loss.backward()
+        return loss
 
 
-def gpt() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+Forward = Callable[[Tensor], Tensor]
+Made = tuple[nn.Module, Callable[[Forward], tuple[Tensor, Tensor]]]
+
+
+def gpt() -> Made:
     """The demo's four-layer GPT on random characters."""
     model, _ = char_gpt.build(96, "none")
     data = torch.randint(0, 96, (100_000,))
     generator = torch.Generator().manual_seed(0)
 
-    def loss(forward: nn.Module) -> Tensor:
+    def predict(forward: Forward) -> tuple[Tensor, Tensor]:
         inputs, targets = char_gpt.draw_batch(data, generator)
-        return F.cross_entropy(forward(inputs).flatten(0, 1), targets.flatten())
+        return forward(inputs).flatten(0, 1), targets.flatten()
 
-    return model, loss
+    return model, predict
 
 
-def mlp() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+def mlp() -> Made:
     """A tiny perceptron: the worst case, since a step takes about a millisecond."""
     model = nn.Sequential(
         nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
     )
     x, y = torch.randn(64, 64), torch.randint(0, 10, (64,))
-    return model, lambda forward: F.cross_entropy(forward(x), y)
+    return model, lambda forward: (forward(x), y)
 
 
-def cnn() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+def cnn() -> Made:
     """A small convolutional net with batch normalisation."""
 
     def block(a: int, b: int) -> list[nn.Module]:
@@ -59,7 +88,7 @@ def cnn() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
         *block(3, 32), *block(32, 64), *block(64, 64), nn.Flatten(), nn.Linear(1024, 10)
     )
     x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
-    return model, lambda forward: F.cross_entropy(forward(x), y)
+    return model, lambda forward: (forward(x), y)
 
 
 class Recurrent(nn.Module):
@@ -76,10 +105,10 @@ class Recurrent(nn.Module):
         return out
 
 
-def lstm() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+def lstm() -> Made:
     """A two-layer LSTM."""
     x, y = torch.randn(32, 40, 32), torch.randint(0, 10, (32,))
-    return Recurrent(), lambda forward: F.cross_entropy(forward(x), y)
+    return Recurrent(), lambda forward: (forward(x), y)
 
 
 MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm}
@@ -93,15 +122,7 @@ def build(name: str, backend: str) -> Workload:
         backend: `eager` for no compilation, else a backend of `torch.compile`.
     """
     torch.manual_seed(0)
-    model, loss_of = MODELS[name]()
+    model, predict = MODELS[name]()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     forward = model if backend == "eager" else torch.compile(model, backend=backend)
-
-    def step() -> Tensor:
-        loss = loss_of(forward)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return Workload(forward, optimizer, step)
+    return Workload(forward, optimizer, lambda: predict(forward))
