@@ -134,6 +134,7 @@ def test_a_model_that_is_trained_again_goes_on() -> None:
     assert [t.continues for t in trainings(again)] == [False, True]
     part = alone(again, trainings(again)[1])
     assert {p.optimizer for p in part.facts.params} == {0}
+    assert {p.init_absmax for p in part.facts.params} == {None}  # it begins with trained weights
     assert len(part.series(Kind.PARAM, "teacher.fc1.weight", "grad_norm"))
 
 

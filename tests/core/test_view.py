@@ -254,6 +254,15 @@ def test_nor_is_all_well_where_the_critic_alone_learns() -> None:
     assert view(adversarial(0.001, 0.001)).learnt == pytest.approx(1.0)
 
 
+def test_losses_of_a_game_at_rest_tell_nothing() -> None:
+    """Two nets in balance: each is asked for constants, and neither loss moves."""
+    draft = adversarial(1.38, 1.38)
+    asked = draft.losses[0].target
+    assert asked is not None
+    draft.losses = [replace(x, target=replace(asked, distinct=1)) for x in draft.losses]
+    assert view(draft).trouble.kind == "none"
+
+
 def test_a_loss_that_grows_with_its_targets_tells_nothing() -> None:
     draft = classifier().change_loss(kind="custom", parts=()).falls(1.0, 1.2)
     assert view(draft).trouble.level > 0

@@ -282,3 +282,16 @@ def test_how_many_ones_a_softmax_is_given_for_a_sample(counts: tuple[int, ...]) 
 def test_probabilities_and_classes_are_no_ones() -> None:
     assert fact(F.cross_entropy(rows(), torch.rand(N, C).softmax(1))).ones is None
     assert fact(F.cross_entropy(rows(), labels())).ones is None
+
+
+def test_labels_that_the_loss_leaves_out_are_left_out() -> None:
+    padded = torch.tensor([-100, 2, -100, 0, 1, -100])
+    loss = F.cross_entropy(rows(), padded)
+    target = target_of(loss)
+    assert target is not None
+    assert target.tolist() == [2, 0, 1]
+    assert fact(loss).batch == N
+    other = torch.where(padded < 0, 3, padded)
+    assert target_of(F.cross_entropy(rows(), other, ignore_index=3)).tolist() == [2, 0, 1]
+    nothing = torch.full((N,), -100)
+    assert target_of(F.cross_entropy(rows(), nothing, reduction="sum")) is not None

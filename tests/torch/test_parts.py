@@ -45,6 +45,18 @@ CASES: dict[str, tuple[Callable[[], Tensor], list[LossPart]]] = {
         lambda: mse() - 3 * kl(),
         [LossPart("mse", "mean", 1.0, N * C), LossPart("custom", "mean_of_sums", -3.0, N)],
     ),
+    "in a row": (
+        lambda: torch.stack([mse(), kl()]).mean(),
+        [LossPart("mse", "mean", 0.5, N * C), LossPart("custom", "mean_of_sums", 0.5, N)],
+    ),
+    "in a row, weighed": (
+        lambda: (torch.tensor([1.0, 3.0]) * torch.stack([mse(), kl()])).sum(),
+        [LossPart("mse", "mean", None, N * C), LossPart("custom", "mean_of_sums", None, N)],
+    ),
+    "samples in a row": (
+        lambda: torch.stack([x()[0].square(), x()[1]]).sum(),
+        [LossPart("custom", "sum", 1.0, 2 * C)],
+    ),
     "negated": (lambda: -mse(), [LossPart("mse", "mean", -1.0, N * C)]),
     "by hand": (lambda: x().square().mean(), [LossPart("custom", "mean", 1.0, N * C)]),
     "sum by hand": (lambda: x().square().sum(), [LossPart("custom", "sum", 1.0, N * C)]),

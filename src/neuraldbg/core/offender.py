@@ -72,7 +72,7 @@ def offender(view: View, step: int) -> Offender | None:
         view: The run.
         step: Its first step with a non-finite value (`first_nonfinite`).
     """
-    return _forward_offender(view, step) or _backward_offender(view, step) or _kept(view)
+    return forward_offender(view, step) or _backward_offender(view, step) or _kept(view)
 
 
 def unseen(view: View) -> int | None:
@@ -91,7 +91,7 @@ def _looked(view: View, step: int) -> bool:
     return any(not math.isnan(_count(view, x, m.ACT_NONFINITE, step)) for x in view.record.called())
 
 
-def _forward_offender(view: View, step: int) -> Offender | None:
+def forward_offender(view: View, step: int) -> Offender | None:
     """The first module, in order of execution, that gives or gets a non-finite value.
 
     It is the offender if what it works on is finite: its weights, and its input. Where the

@@ -58,8 +58,8 @@ def trainings(record: Record) -> list[Training]:
 
 def _marked(record: Record, training: Training) -> Training:
     """The training, told whether it goes on with what an earlier one has reached."""
-    updates = list(record.each(Kind.PARAM, m.P_UPDATE))
-    before = {name for name, s in updates if s.steps[0] < training.first}
+    before = _trained_before(record, training)
+    updates = record.each(Kind.PARAM, m.P_UPDATE)
     now = {name for name, s in updates if len(_within(s, training))}
     return replace(training, continues=bool(before & now) or _takes_over(record, training, before))
 
@@ -110,7 +110,21 @@ def alone(record: Record, training: Training) -> Record:
         if (name := _renamed(channel, places)) is not None
         and len(part := _within(series, training))
     }
-    return Record(_facts(record.facts, channels, places), channels)
+    trained = _trained_before(record, training)
+    facts = _facts(record.facts, channels, places)
+    params = tuple(_as_found(p) if p.name in trained else p for p in facts.params)
+    return Record(replace(facts, params=params), channels)
+
+
+def _trained_before(record: Record, training: Training) -> set[str]:
+    """The parameters that were updated before a training began."""
+    updates = record.each(Kind.PARAM, m.P_UPDATE)
+    return {name for name, s in updates if s.steps[0] < training.first}
+
+
+def _as_found(param: ParamFact) -> ParamFact:
+    """A parameter whose first values are not those that the training found it with."""
+    return replace(param, init_mean=None, init_rms=None, init_absmax=None)
 
 
 def that_began(record: Record, step: int) -> Record:

@@ -268,7 +268,7 @@ class View:
         if self.by_reward:
             text = "the loss is a policy's objective, which does not tell how well it does"
             return Trouble(0.0, "none", text, None)
-        if self._balances:
+        if self.balances:
             text = "the loss swings around zero: a difference, which does not tell how well it does"
             return Trouble(0.0, "none", text, None)
         diverging = self.first(EventType.LOSS, "diverging")
@@ -281,7 +281,7 @@ class View:
         return self._learning(path)
 
     @cached_property
-    def _balances(self) -> bool:
+    def balances(self) -> bool:
         """Whether the loss is a difference of two scores, as of energies or of a critic."""
         values = self.path.series.finite().values
         turns = np.count_nonzero(np.diff(np.sign(values)))
@@ -296,6 +296,13 @@ class View:
         size = np.hypot(mean[:n], std[:n])
         early, late = size[:EARLY], size[-EARLY:]
         return float(np.median(late) / np.median(early)) if n > 2 * EARLY and early.any() else 1.0
+
+    @cached_property
+    def plays(self) -> bool:
+        """Whether losses of several optimizers pull one score to constants: a game of two nets."""
+        asked = [f.target for f in self.facts.losses]
+        same = all(t is not None and t.distinct == 1 for t in asked)
+        return len(asked) > 1 and same
 
     @property
     def breaks(self) -> bool:
@@ -316,6 +323,9 @@ class View:
     def _learning(self, path: Trajectory) -> Trouble:
         # A critic at chance is no failure while what it judges learns.
         level = min(map(_unlearnt, (path, *self._beside)))
+        if level > 0 and self.plays:
+            text = "the losses are those of a game, which do not tell how well it is played"
+            return Trouble(0.0, "none", text, None)
         text = f"the loss goes from {path.first:.3g} to {path.last:.3g}"
         if path.gain is not None and path.chance is not None:
             text = (
@@ -333,7 +343,7 @@ class View:
         """
         if self.breaks:
             return 0.0
-        if len(self.path.series) < 5 or self.by_reward or self._balances:
+        if len(self.path.series) < 5 or self.by_reward or self.balances:
             return 0.5
         if self._grown_targets > GROWN:
             return 0.5

@@ -65,7 +65,7 @@ def read_loss(
         broadcast=_broadcast(nodes),
         last_op=_last_op(core if written is None else written.made, made=written is not None),
         parts=parts_of(root),
-        batch=_batch(target, prediction),
+        batch=_batch(target if core is None else saved(core, "target"), prediction),
         weighted=_weighted(core) if core is not None else written is not None and written.weighted,
         ones=next((x for x in map(_ones, nodes) if x is not None), None),
         maximised=is_maximised(root),
@@ -90,14 +90,26 @@ def _ones(node: Node) -> tuple[int, int] | None:
 
 
 def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:
-    """The target tensor, where the loss function kept it or the model's output tells it."""
+    """The target tensor, where the loss function kept it or the model's output tells it.
+
+    Labels that the loss leaves out (padding) are left out here as well.
+    """
     if loss.grad_fn is None:
         return None
     for node in walk(loss.grad_fn, NODES):
         if label(node) in FUSED:
-            return saved(node, "target")
+            return _counted(node, saved(node, "target"))
     written = by_hand(loss.grad_fn, output)
     return None if written is None else written.target
+
+
+def _counted(core: Node, target: Tensor | None) -> Tensor | None:
+    """The labels that a loss counts; all of them if it would count none."""
+    ignored = getattr(core, "_saved_ignore_index", None)
+    if target is None or ignored is None or not bool((target == ignored).any()):
+        return target
+    left = target[target != ignored]
+    return left if left.numel() else target
 
 
 def _kind(nodes: list[Node], core: Node | None) -> str:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from neuraldbg.core.facts import LossPart
 from neuraldbg.torch.data import is_readable, table
-from neuraldbg.torch.nodes import FUSED, Node, label, saved, shape
+from neuraldbg.torch.nodes import FUSED, Node, feeding, label, saved, shape, walk
 from neuraldbg.torch.policy import policy
 
 PARTS: Final = 8  # terms described at most
+ROW: Final = 12  # operations searched for a row of scalars
 DEPTH: Final = 24  # scalar operations followed from the loss inwards
 QUANTITIES: Final = ("mse", "smooth_l1")  # kinds of error that have a unit and keep the target
 FUSED_REDUCTION: Final = {1: "mean", 2: "sum"}
@@ -52,10 +53,30 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
                 yield replace(part, reduction="normalised_sum")
             else:
                 yield replace(part, factor=smaller)
+    elif name in ("Sum", "Mean") and (row := _row(node)) is not None:
+        each = _share(name, node, row, factor)
+        for n in feeding(row):
+            yield from _walk(n, each, depth - 1)
     elif name in ("Mul", "Div", "Neg") and shape(node) == () and len(inner) == 1:
         yield from _walk(inner[0], _scaled(node, name, factor), depth - 1)
     else:
         yield _reduced(node, factor)
+
+
+def _row(node: Node) -> Node | None:
+    """The row that scalars are put into, perhaps weighed, and added up; None if there is none."""
+    for below in walk(node, ROW):
+        scalars = all(shape(n) == () for n in feeding(below))
+        if label(below) == "Stack" and len(shape(below) or ()) == 1 and scalars:
+            return below
+    return None
+
+
+def _share(name: str, node: Node, row: Node, factor: float | None) -> float | None:
+    """What each entry of a row counts; None where something has weighed them on the way."""
+    if factor is None or feeding(node) != [row]:
+        return None
+    return factor if name == "Sum" else factor / len(feeding(row))
 
 
 def _is_count(divisor: Tensor | None) -> bool:

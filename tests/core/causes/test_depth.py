@@ -64,6 +64,13 @@ def test_skip_connections_acquit() -> None:
     assert "depth_without_normalization" not in accused(draft)
 
 
+def test_the_additions_of_a_recurrence_are_no_skip_connections() -> None:
+    draft = plain().change_loss(ops=("NllLoss", *(("Add",) * 20)))
+    assert "depth_without_normalization" not in accused(draft)
+    draft.module("rnn", "GRU", before="fc3")
+    assert "depth_without_normalization" in accused(draft)
+
+
 def test_without_gradients_nothing_is_said_about_depth() -> None:
     assert "depth_without_normalization" not in accused(plain().without("grad_rms"))
 

@@ -76,6 +76,7 @@ def test_frozen_weights_are_not_judged() -> None:
 def test_large_input_is_the_better_explanation_where_the_weights_are_usual() -> None:
     assert blamed(too_large().of_batch("input", feature_rms=1.2)).cause == "init_too_large"
     raw = classifier().stays(60.0).of_batch("input", feature_rms=3e3, feature_spread=100.0)
+    raw.of_module("fc1", in_absmax=9e3)
     assert blamed(raw).cause == "unnormalized_input"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neuraldbg.core.facts import LossPart
+from neuraldbg.core.facts import LossPart, TensorFact
 
-from ..records import EVERY, Draft, classifier
+from ..records import BATCH, CLASSES, EVERY, Draft, classifier
 from .blame import accused, blamed, confidence, convict, texts
 
 LOOKS = 50
@@ -15,7 +15,8 @@ LOOKS = 50
 
 def raw(scale: float = 5e3) -> Draft:
     """Raw features of a large scale; the run is stuck."""
-    return classifier().stays(40.0).of_batch("input", feature_rms=scale, feature_spread=200.0)
+    draft = classifier().stays(40.0).of_batch("input", feature_rms=scale, feature_spread=200.0)
+    return draft.of_module("fc1", in_absmax=3 * scale)
 
 
 def missing(look: int = 10, name: str = "input") -> Draft:
@@ -48,7 +49,8 @@ def test_raw_features_are_not_normalised() -> None:
 
 
 def test_the_largest_of_several_inputs_counts() -> None:
-    draft = raw(1.0).of_batch("input.1", feature_rms=5e3, feature_spread=1.0)
+    draft = raw().of_batch("input", feature_rms=1.0)
+    draft.of_batch("input.1", feature_rms=5e3, feature_spread=1.0)
     assert "the largest feature of input.1" in texts(blamed(draft))
 
 
@@ -63,6 +65,11 @@ def test_standardised_features_are_not_blamed() -> None:
 
 def test_raw_features_with_which_the_run_learns_are_no_fault() -> None:
     assert accused(raw(30.0).falls(2.3, 0.1)) == []
+
+
+def test_features_that_the_model_scales_down_itself_are_no_fault() -> None:
+    assert "unnormalized_input" in accused(raw())
+    assert "unnormalized_input" not in accused(raw().of_module("fc1", in_absmax=3.0))
 
 
 def test_large_input_and_large_weights_are_told_apart() -> None:
@@ -166,6 +173,13 @@ def test_a_data_set_that_is_one_batch_comes_with_its_targets_again_and_again() -
     assert "degenerate_input" not in accused(repeated(classifier(), 4.5))
     rounded = 4.5 + 1e-7 * np.arange(50)
     assert "degenerate_input" not in accused(repeated(classifier().stays(), rounded))
+
+
+def test_a_graph_comes_whole_and_the_loss_asks_some_of_its_nodes() -> None:
+    draft = repeated(classifier().stays(), np.linspace(0, 9, 50))
+    assert accused(draft)[0] == "degenerate_input"
+    nodes = TensorFact((50 * BATCH, CLASSES), "float32", -3.0, 3.0, 0.0, 0.9)
+    assert "degenerate_input" not in accused(draft.change_loss(prediction=nodes))
 
 
 def test_a_batch_of_copies_teaches_little() -> None:

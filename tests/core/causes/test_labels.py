@@ -235,6 +235,15 @@ def test_outputs_that_follow_constant_targets_are_degenerate() -> None:
     convict(zero_targets(spread=0.02, loss=1e-3), "degenerate_targets", where="target")
 
 
+def test_constant_masks_are_degenerate_in_a_sum_of_which_nothing_is_left() -> None:
+    """As where masks were rounded to zero, under a cross-entropy and an overlap."""
+    draft = zero_targets(1e-6, 1e-4).loses(np.geomspace(1.5, 1e-4, 200))
+    parts = (LossPart("bce_with_logits", "mean", 1.0, 64), LossPart("rsub", "none", 1.0, 1))
+    draft.change_loss(kind="bce_with_logits", parts=parts)
+    convict(draft, "degenerate_targets", where="target")
+    assert accused(draft.falls(1.5, 0.4)) == []
+
+
 def test_weights_in_the_loss_remedy_the_imbalance() -> None:
     draft = imbalanced().falls(1.76, 0.7)
     assert accused(draft.change_loss(weighted=True)) == []

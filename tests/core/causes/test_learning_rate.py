@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,41 @@ def test_a_rate_that_grows_until_the_loss_diverges_is_a_schedule_fault() -> None
     lr = np.geomspace(0.01, 1e3, draft.steps)
     best = convict(draft.of_optimizer("0.0", lr=lr).diverges(), "lr_schedule", step=None)
     assert "and the loss diverged" in texts(best)
+
+
+def test_what_the_rate_does_after_the_loss_broke_is_no_evidence() -> None:
+    lr = np.geomspace(1e-3, 0.1, 20)
+    draft = classifier().breaks(2)
+    draft.of_optimizer("0.0", lr=np.concatenate([lr, np.full(draft.steps - 20, 0.1)]))
+    assert "lr_schedule" not in accused(draft)
+    assert "lr_schedule" in accused(draft.falls(2.3, 0.1).breaks(40))
+
+
+def rooted(init: float = 1.0) -> Draft:
+    """A rate at which no weight can leave its start, with a loss that begins well below chance.
+
+    Args:
+        init: Largest entry of each weight at the start, over that of a fresh layer.
+    """
+    draft = classifier().change_optimizer("Adam", lr=1e-5).falls(0.3, 0.2)
+    draft.of_param("*", update_ratio=2e-4)
+    for p in list(draft.params):
+        draft.change_param(p.name, init_absmax=init / math.sqrt(p.fan_in or 1))
+    return draft
+
+
+def test_untrained_weights_that_cannot_move_tell_a_low_rate_where_the_loss_falls() -> None:
+    best = convict(rooted(), "lr_too_low")
+    assert "move a weight by 0.04 of itself at most" in texts(best)
+
+
+def test_trained_weights_may_stay_where_they_are() -> None:
+    assert accused(rooted(init=3.0)) == []
+
+
+def test_a_group_with_a_rate_of_its_own_may_stay_where_it_is() -> None:
+    draft = rooted()
+    assert accused(draft.of_optimizer("0.1", lr=np.full(draft.steps, 0.01))) == []
 
 
 def test_a_scheduler_stepped_too_often_is_evidence() -> None:

@@ -76,6 +76,27 @@ def test_without_left_over_gradients_a_divergence_is_the_rates() -> None:
     assert accused(draft.diverges())[0] == "lr_too_high"
 
 
+def idle(draft: Draft, pattern: str = "fc3*") -> Draft:
+    """A second optimizer that holds some parameters, and never steps."""
+    draft.optimizers.append(replace(draft.optimizers[0], index=1, steps=0))
+    return draft.change_param(pattern, optimizer=1).without_series(pattern)
+
+
+def test_an_optimizer_that_never_steps_beside_one_that_does_is_missing_it() -> None:
+    best = convict(idle(classifier().stays()), "missing_optimizer_step", where="fc3")
+    assert "never steps, while another steps 200 times" in texts(best)
+
+
+def test_an_optimizer_whose_parameters_move_all_the_same_is_wrapped() -> None:
+    draft = idle(classifier()).of_param("fc3.*", update_norm=1e-3)
+    assert "missing_optimizer_step" not in accused(draft)
+
+
+def test_an_optimizer_for_parameters_that_get_no_gradient_waits() -> None:
+    draft = idle(classifier()).of_module("fc3", grad_rms=0.0)
+    assert "missing_optimizer_step" not in accused(draft)
+
+
 # -- step ----------------------------------------------------------------------------------
 
 

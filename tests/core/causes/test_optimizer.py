@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,14 @@ def test_clipping_near_the_usual_norm_is_not_blamed(limit: float) -> None:
 
 def test_clipping_with_which_the_run_learns_is_no_fault() -> None:
     assert accused(clipped(1e-3).falls(2.3, 0.1)) == []
+
+
+def test_clipping_that_roots_untrained_weights_is_excessive_where_the_loss_falls() -> None:
+    draft = clipped(0.01).falls(2.3, 0.3).of_param("*", update_ratio=5e-5)
+    assert accused(draft) == []
+    for p in list(draft.params):
+        draft.change_param(p.name, init_absmax=1 / math.sqrt(p.fan_in or 1))
+    convict(draft, "excessive_clipping")
 
 
 def test_clipping_is_judged_by_several_norms_against_a_limit() -> None:

@@ -124,6 +124,12 @@ def test_observations_change_with_what_a_policy_does() -> None:
     assert "unshuffled_data" not in accused(draft)
 
 
+def test_samples_of_an_energy_follow_the_energy() -> None:
+    swings = 0.1 * np.sin(np.arange(200.0))
+    draft = sharded().change_loss(kind="custom", parts=()).loses(swings)
+    assert "unshuffled_data" not in accused(draft)
+
+
 def test_inputs_in_order_with_which_the_run_learns_are_no_fault() -> None:
     assert accused(sharded().falls(2.3, 0.1)) == []
 

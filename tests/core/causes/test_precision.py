@@ -88,6 +88,27 @@ def test_large_activations_with_which_the_run_learns_are_no_fault() -> None:
     assert accused(overflowing().falls(2.3, 0.1)) == []
 
 
+def spilling(name: str, step: int = 40) -> Draft:
+    """A run in which a module gives infinity from finite numbers, some time after its start."""
+    draft = classifier().notes(autocast="float16").breaks(step)
+    broken = np.where(np.arange(LOOKS) * 4 >= step, 7.0, 0.0)
+    for later in ("fc1", "act1", "fc2", "act2", "fc3"):
+        if later >= name or later in ("fc3",):
+            draft.of_module(later, act_nonfinite=broken)
+    return draft.of_module("fc3", in_nonfinite=broken)
+
+
+def test_a_sum_of_products_that_becomes_infinite_later_overflows_too() -> None:
+    best = convict(spilling("fc2"), "half_precision_overflow", where="fc2", step=None)
+    assert "gives infinity from finite input" in texts(best)
+
+
+def test_spoilt_weights_are_no_overflow() -> None:
+    spoilt = np.where(np.arange(LOOKS) * 4 >= 40, np.nan, 1.0)
+    draft = spilling("fc2").of_param("fc2.*", weight_norm=spoilt)
+    assert "half_precision_overflow" not in accused(draft)
+
+
 # -- underflow -----------------------------------------------------------------------------
 
 
@@ -123,7 +144,23 @@ def faint_head(grad: float = 4e-8) -> Draft:
 
 def test_a_layer_that_float16_keeps_from_learning_is_found_where_the_loss_falls() -> None:
     best = convict(faint_head(), "half_precision_underflow", where="fc1")
-    assert "fc1 and 0 more get gradients of zero, while others do not" in texts(best)
+    assert "fc1 and 0 more get gradients of which most are zero, while others do not" in texts(best)
+
+
+def few_numbers(zero: float, top: float) -> Draft:
+    """A run that learns, with a branch whose gradients begin small."""
+    draft = classifier().falls(2.3, 0.1).notes(autocast="float16")
+    return draft.of_module("fc1", grad_zero=zero, grad_absmax=top)
+
+
+def test_gradients_that_begin_as_a_few_numbers_of_float16_are_lost() -> None:
+    best = convict(few_numbers(0.8, 4e-7), "half_precision_underflow", where="fc1")
+    assert "at the end of float16's range" in texts(best)
+
+
+@pytest.mark.parametrize(("zero", "top"), [(0.5, 4e-7), (0.8, 1e-4), (0.8, 0.0)])
+def test_rectifiers_and_gradients_well_within_float16_lose_none(zero: float, top: float) -> None:
+    assert accused(few_numbers(zero, top)) == []
 
 
 def test_zero_gradients_ahead_of_large_ones_are_no_underflow() -> None:

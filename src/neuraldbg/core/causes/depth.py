@@ -8,7 +8,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
-from neuraldbg.core.causes.activations import gradient_profile
+from neuraldbg.core.causes.activations import RECURRENT, gradient_profile
 from neuraldbg.core.causes.modes import BATCH_OF_ONE
 from neuraldbg.core.facts import ModuleFact
 from neuraldbg.core.raised import raised
@@ -49,7 +49,8 @@ def _depth_without_normalization(view: View) -> Finding | None:
     layers = [x for x in view.layers if not x.kind.startswith("Embedding")]
     if len(layers) < DEEP or view.kinds(NORMALISATION):
         return None
-    ops = view.loss.ops if view.loss else ()
+    # The additions of a recurrence are its own.
+    ops = view.loss.ops if view.loss and not view.kinds(RECURRENT) else ()
     if sum(op == "Add" for op in ops) >= len(layers) // 3:
         return None
     profile = gradient_profile(view)

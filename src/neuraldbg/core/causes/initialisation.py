@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
@@ -18,6 +19,22 @@ FIRST_HIGH = 2.5
 PRODUCT = 3.0
 # Rows that are this close (in units of the weight's scale) are equal.
 EQUAL = 1e-3
+
+
+def untrained(params: Iterable[ParamFact]) -> str | None:
+    """The first weight that is what the library starts layers with, if at least half of them are.
+
+    `Linear` and convolutions start uniform within 1 / sqrt(fan_in); training spreads the
+    largest entries beyond that bound almost at once.
+
+    Returns:
+        Its name; empty if most have left their start before the run; None if none tells.
+    """
+    known = [p for p in params if p.fan_in and p.init_absmax and len(p.shape) >= 2 and p.numel > 64]
+    fresh = [p for p in known if 0.9 < (p.init_absmax or 0.0) * math.sqrt(p.fan_in or 1) < 1.001]
+    if not known:
+        return None
+    return fresh[0].name if len(fresh) >= len(known) / 2 else ""
 
 
 def gain(param: ParamFact) -> float:

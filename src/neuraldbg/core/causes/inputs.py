@@ -37,7 +37,7 @@ LOOKS = 5  # batches that are all the same, or that all differ, by no accident
         "lr_too_high": "there the input is fine",
     },
     references=("LeCun et al., Efficient BackProp, 1998",),
-    yields_to="nonfinite_input",
+    yields_to="nonfinite_input eval_mode_training",
 )
 def _unnormalized_input(view: View) -> Finding | None:
     best = None
@@ -51,6 +51,9 @@ def _unnormalized_input(view: View) -> Finding | None:
     if not best[1] > LARGE_FEATURE:
         return None
     name, scale = best
+    early = view.usual(view.batch(name, m.B_FEATURE_RMS), LOOKS)
+    if _largest_met(view) < min(early, scale):
+        return None  # the model scales it down itself
     spread = view.batch(name, m.B_FEATURE_SPREAD).median()
     found = [
         evidence(
@@ -60,7 +63,6 @@ def _unnormalized_input(view: View) -> Finding | None:
             step=0,
         )
     ]
-    early = view.usual(view.batch(name, m.B_FEATURE_RMS), LOOKS)
     if early <= LARGE_FEATURE:
         found.append(evidence(f"at first it was {early:.3g}: the data changed", -6.0))
     if spread > 20:
@@ -75,9 +77,15 @@ def _unnormalized_input(view: View) -> Finding | None:
     )
 
 
+def _largest_met(view: View) -> float:
+    """The largest number that a layer is usually given early in the run; infinite if unknown."""
+    tops = [view.usual(view.module(x.name, m.IN_ABSMAX), LOOKS) for x in view.layers]
+    return max((t for t in tops if math.isfinite(t)), default=math.inf)
+
+
 def _faint(view: View, name: str, scale: float) -> Finding | None:
     """Features so small that the model cannot tell the samples apart."""
-    if scale == 0.0:
+    if not scale > 0.0:
         return None  # not small, but empty
     text = f"the largest feature of {name} has a scale of {scale:.3g}: next to nothing"
     weight = min(2.0 + 0.6 * math.log10(SMALL_FEATURE / scale), 4.5)
@@ -226,7 +234,7 @@ def _repeated(view: View) -> Finding | None:
     """One and the same input in every batch, with targets that change."""
     seen = view.batch("input", m.B_FINGERPRINT)
     asked, spread = (view.batch("target", x).finite() for x in (m.B_MEAN, m.B_STD))
-    if len(seen) < LOOKS or len(asked) < LOOKS or len(view.models) > 1:
+    if len(seen) < LOOKS or len(asked) < LOOKS or len(view.models) > 1 or _chosen_from(view):
         return None
     # Not their fingerprint: targets of a loss by hand are computed back, with other roundings.
     moves = float(asked.values.std()) > 1e-2 * spread.median()
@@ -236,6 +244,13 @@ def _repeated(view: View) -> Finding | None:
     found = (evidence(text, 6.0, where="input", step=int(seen.steps[0])), view.fails(1.5, 8.0))
     told = "Every batch has the same input, whatever its targets are."
     return Finding(found, ("input",), int(seen.steps[0]), told)
+
+
+def _chosen_from(view: View) -> bool:
+    """Whether the model answers for more samples than the loss asks: the nodes of a graph, say."""
+    fact = view.loss
+    shape = fact.prediction.shape if fact is not None and fact.prediction is not None else ()
+    return bool(fact is not None and fact.batch and shape and shape[0] > fact.batch)
 
 
 # Share of a batch that equals other samples of it; drawing with replacement from fewer than

@@ -140,6 +140,9 @@ def _label_noise(view: View) -> Finding | None:
     return Finding(tuple(found), (), 0, "The labels seem unrelated to the inputs.")
 
 
+NOTHING_LEFT = 0.999  # share of a loss that is gone
+
+
 @cause(
     "degenerate_targets",
     "The targets are constant, or nearly so.",
@@ -152,8 +155,11 @@ def _label_noise(view: View) -> Finding | None:
 )
 def _degenerate_targets(view: View) -> Finding | None:
     # Of several losses in turn (as in a GAN) or in a sum, one target says nothing of the rest.
-    several = len(view.facts.losses) > 1 or (view.loss is not None and len(view.loss.parts) > 1)
-    if several or _tells_apart(view):
+    # A sum of which nothing is left has no other term to which its known target says nothing.
+    asked = view.loss is not None and view.loss.kind in BINARY
+    gone = asked and view.path.fall > NOTHING_LEFT
+    sums = view.loss is not None and len(view.loss.parts) > 1 and not gone
+    if len(view.facts.losses) > 1 or sums or _tells_apart(view):
         return None
     faint = _faint(view)
     if faint is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.initialisation import untrained
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind, ParamFact
 from neuraldbg.core.offender import first_nonfinite
@@ -75,7 +75,7 @@ def _missing_zero_grad(view: View) -> Finding | None:
 def _missing_optimizer_step(view: View) -> Finding | None:
     backwards, steps = view.count(m.N_BACKWARDS), view.count(m.N_STEPS)
     if steps > 0:
-        return _steps_cease(view)
+        return _never_steps(view) or _steps_cease(view)
     if backwards < 3:
         return None
     still = [view.usual(s) for _, s in view.record.each(Kind.PARAM, m.P_STILL)]
@@ -106,6 +106,30 @@ def _last_steps(view: View) -> dict[str, int]:
         for name, s in view.record.each(Kind.OPTIMIZER, m.O_LR)
         if len(s)
     }
+
+
+def _never_steps(view: View) -> Finding | None:
+    """An optimizer that was made and never steps, beside one that does, for weights in use."""
+    idle = {i for i, o in enumerate(view.facts.optimizers) if not o.steps}
+    held = [
+        p
+        for p in view.facts.params
+        if p.optimizer in idle
+        and p.requires_grad
+        and view.module(p.module, m.GRAD_RMS).median() > 0
+        and not len(view.param(p.name, m.P_UPDATE))
+    ]
+    most = max(o.steps for o in view.facts.optimizers) if view.facts.optimizers else 0
+    if not held or most < UNUSED:
+        return None
+    names = modules_of(held)
+    text = (
+        f"an optimizer holds {len(held)} parameters that get gradients and never steps, while "
+        f"another steps {most} times"
+    )
+    found = (evidence(text, 6.0, where=names[0], step=0), view.fails(1.5, 1.0))
+    told = f"The optimizer of {listed(names)} is never stepped."
+    return Finding(found, names, 0, told)
 
 
 def _steps_cease(view: View) -> Finding | None:
@@ -265,19 +289,14 @@ def _moves(view: View, param: ParamFact) -> bool:
 
 
 def _untrained(frozen: list[ParamFact]) -> list[Evidence]:
-    """Whether frozen weights are what the library starts layers with, or were trained.
-
-    `Linear` and convolutions start uniform within 1 / sqrt(fan_in); training spreads the
-    largest entries beyond that bound almost at once.
-    """
-    known = [p for p in frozen if p.fan_in and p.init_absmax and len(p.shape) >= 2 and p.numel > 64]
-    if not known:
+    """Whether frozen weights are what the library starts layers with, or were trained."""
+    name = untrained(frozen)
+    if name is None:
         return []
-    fresh = [p for p in known if 0.9 < (p.init_absmax or 0.0) * math.sqrt(p.fan_in or 1) < 1.001]
-    if len(fresh) < len(known) / 2:
+    if not name:
         return [evidence("the frozen weights are not those that a layer starts with", -1.5)]
-    text = f"{fresh[0].name} is frozen at what the library starts it with: it was never trained"
-    return [evidence(text, 3.0, where=fresh[0].name)]
+    text = f"{name} is frozen at what the library starts it with: it was never trained"
+    return [evidence(text, 3.0, where=name)]
 
 
 def _all_frozen(view: View) -> Finding | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.causes.learning_rate import rooted
 from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
@@ -55,7 +56,7 @@ def _excessive_weight_decay(view: View) -> Finding | None:
         found.append(evidence(f"the weights kept {left:.2g} of their size", -2.0))
     if kind != "AdamW" and ratio > 0.5:
         found.append(evidence(f"the decay term is {ratio:.2g} of the gradient", 1.5))
-    found.append(view.fails(1.5, 1.5))
+    found.append(view.fails(1.5, 3.0))
     return Finding(
         tuple(found), (), 0, f"weight_decay {decay:g} shrinks the weights faster than they learn."
     )
@@ -125,8 +126,9 @@ def _excessive_clipping(view: View) -> Finding | None:
             f"the gradient norm is {factor:.3g} times the limit {limit:g} in four of five steps",
             min(1.5 * math.log10(factor), 4.5),
         ),
-        view.fails(2.0, 4.0),
     ]
+    root = None if view.adaptive else rooted(view)
+    found += [view.fails(2.0, 4.0)] if root is None else [view.fails(2.0, 1.0), root]
     if view.adaptive:
         found.append(
             evidence("the optimizer rescales gradients, so constant clipping changes little", -3.0)

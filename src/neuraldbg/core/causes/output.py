@@ -215,8 +215,7 @@ def _is_tail(view: View, module: ModuleFact) -> bool:
             layer.order is not None
             and module.order is not None
             and layer.order > module.order
-            and given > 0
-            and abs(taken / given - 1) < 0.5
+            and not (given > 0 and abs(taken / given - 1) >= 0.5)
         ):
             return False
     return bool(view.layers) and parent != ""

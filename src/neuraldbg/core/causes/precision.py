@@ -9,8 +9,9 @@ import numpy as np
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import Kind, ParamFact
+from neuraldbg.core.offender import first_nonfinite, forward_offender
 from neuraldbg.core.silence import always_zero, silenced
-from neuraldbg.core.view import View
+from neuraldbg.core.view import WEIGHT_LAYERS, View
 
 FP16_MAX = 65504.0
 # An evaluation loss that rose less than this above its best, or is less than this many
@@ -19,6 +20,9 @@ LEAST_RISE, APART = 1.1, 1.5
 MEASURED = 8.0  # nats: a second run of the same script is no inference but a measurement
 FP16_TINY = 6e-8  # smallest subnormal number of float16
 FP16_LEAST = 6.1e-5  # smallest normal number of float16; below it, digits are lost
+EARLY = 10  # looks from the start, before a sound run's gradients have become small
+# Of so few numbers above zero, rounding leaves no gradient; a rectifier alone zeroes half.
+STEPS_LEFT, MOSTLY_ZERO = 32, 0.6
 LOOKS = 5  # so many looks at which a gradient is exactly zero are no chance
 
 
@@ -60,10 +64,20 @@ def _half_precision_overflow(view: View) -> Finding | None:
 
 
 def _overflows(view: View, name: str) -> bool:
-    """Whether a module made a non-finite value at its first look, and received none."""
+    """Whether a module made a non-finite value at its first look, and received none.
+
+    Later, when weights may be spoilt, only a sum of products is believed: of finite numbers
+    nothing but the range of its format makes it infinite.
+    """
     out, into = (view.module(name, k).values[:1] for k in (m.ACT_NONFINITE, m.IN_NONFINITE))
     given = [s.values[:1].sum() for n, s in view.record.each(Kind.BATCH, m.B_NONFINITE)]
-    return bool(len(out) and out[0] > 0 and not into.sum() > 0 and not sum(given) > 0)
+    if len(out) and out[0] > 0 and not into.sum() > 0 and not sum(given) > 0:
+        return True
+    step = first_nonfinite(view)
+    made = None if step is None else forward_offender(view, step)
+    module = view.record.module(name)
+    sums = module is not None and module.kind in WEIGHT_LAYERS
+    return made is not None and made.where == (name,) and sums
 
 
 def _overflowed_into(view: View) -> str:
@@ -122,14 +136,14 @@ def _half_precision_underflow(view: View) -> Finding | None:
                 3.0,
             )
         )
-    lost = [] if view.note(m.N_SCALER) else _lost(view) or _mostly_lost(view)
+    lost = [] if view.note(m.N_SCALER) else _lost(view) or _mostly_lost(view) or _coarse(view)
     if lost:
         # Sure, whatever the loss does: another part of the model may make it fall.
         found.insert(
             0,
             evidence(
-                f"{lost[0].module} and {len(lost) - 1} more get gradients of zero, while others do "
-                "not; the largest that come near are at the end of float16's range",
+                f"{lost[0].module} and {len(lost) - 1} more get gradients of which most are zero, "
+                "while others do not; the largest that come near are at the end of float16's range",
                 4.5,
                 where=lost[0].module,
                 step=0,
@@ -154,6 +168,16 @@ def _mostly_lost(view: View) -> list[ParamFact]:
     quiet = [p for p in view.weights if view.usual(view.param(p.name, m.P_GRAD)) == 0]
     tops = {p.name: view.module(p.module, m.GRAD_ABSMAX).finite().values for p in quiet}
     return [p for p in quiet if 0 < tops[p.name].max(initial=0.0) < FP16_LEAST]
+
+
+def _coarse(view: View) -> list[ParamFact]:
+    """Weights whose gradients begin as the last few numbers of float16, most of them zero."""
+    return [
+        p
+        for p in view.weights
+        if 0 < view.usual(view.module(p.module, m.GRAD_ABSMAX), EARLY) < STEPS_LEFT * FP16_TINY
+        and view.usual(view.module(p.module, m.GRAD_ZERO), EARLY) > MOSTLY_ZERO
+    ]
 
 
 @cause(
