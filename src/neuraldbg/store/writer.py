@@ -29,6 +29,7 @@ from neuraldbg.core.metrics import LOOK, STEP
 from neuraldbg.errors import UsageError
 from neuraldbg.store.frames import Frame, Mask, Numbers
 from neuraldbg.store.inbox import DIAGNOSIS, Inbox
+from neuraldbg.store.places import Places
 from neuraldbg.store.scribe import Detect, Scribe
 
 MAX_BYTES: Final = 100 * 1000 * 1000  # a million steps of ten numbers, or 2,000 wide looks
@@ -71,7 +72,7 @@ class RunWriter:
     ) -> None:
         self.path = Path(path)
         self._pid = os.getpid()
-        self._places: dict[str, dict[Channel, int]] = {STEP: {}, LOOK: {}}
+        self._places = {STEP: Places(), LOOK: Places()}
         self._inbox = Inbox(min(_QUEUE_BYTES, max_bytes // _QUEUE_SHARE))
         self._scribe = Scribe(self.path, self._inbox, max_bytes, on_error, before_thin)
         self._scribe.start(run)
@@ -94,15 +95,17 @@ class RunWriter:
         Raises:
             UsageError: There is no such stream.
         """
-        places = self._places_of(stream)
-        fresh = []
+        known = self._places_of(stream)
+        places, fresh = [], []
         for channel in channels:
-            if channel not in places:
-                places[channel] = len(places)
-                fresh.append((stream, places[channel], channel))
+            place = known.find(channel)
+            if place is None:
+                place = known.add(channel)
+                fresh.append((stream, place, channel))
+            places.append(place)
         if fresh and not self._inert:
             self._inbox.put_channels(fresh)
-        return [places[channel] for channel in channels]
+        return places
 
     def frame(self, stream: str, step: int, values: Numbers, present: Mask | None = None) -> None:
         """Store the numbers of a step; a second frame of the same step adds to the first.
@@ -199,7 +202,7 @@ class RunWriter:
     def _may_wait(self) -> bool:
         return os.getpid() == self._pid and not self._scribe.is_current
 
-    def _places_of(self, stream: str) -> dict[Channel, int]:
+    def _places_of(self, stream: str) -> Places:
         try:
             return self._places[stream]
         except KeyError:

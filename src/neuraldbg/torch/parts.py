@@ -64,12 +64,18 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
 
 
 def _row(node: Node) -> Node | None:
-    """The row that scalars are put into, perhaps weighed, and added up; None if there is none."""
+    """The row that terms are put into, perhaps weighed, and added up; None if there is none."""
     for below in walk(node, ROW):
-        scalars = all(shape(n) == () for n in feeding(below))
-        if label(below) == "Stack" and len(shape(below) or ()) == 1 and scalars:
-            return below
+        if label(below) == "Stack" and len(shape(below) or ()) == 1:
+            terms = feeding(below)
+            return below if len(terms) <= PARTS and all(map(_is_term, terms)) else None
     return None
+
+
+def _is_term(node: Node) -> bool:
+    """Whether a scalar is made of many numbers, and is not what is said of one sample."""
+    scalars = [n for n in walk(node, ROW) if shape(n) == ()]
+    return shape(node) == () and any(label(n) in (*FUSED, "Mean", "Sum") for n in scalars)
 
 
 def _share(name: str, node: Node, row: Node, factor: float | None) -> float | None:
