@@ -1,4 +1,4 @@
-"""Number formats, distribution and generalisation."""
+"""Number formats and distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from neuraldbg.core.facts import Kind
 
 from ..records import Draft, classifier
-from .blame import accused, blamed, confidence, convict, texts
+from .blame import accused, blamed, convict, texts
 
 LOOKS = 50
 
@@ -42,11 +42,6 @@ def clipped_scaled() -> Draft:
     """Clipping before unscaling."""
     draft = classifier().stays().notes(clips_of_scaled_gradients=200)
     return draft.of_optimizer("0", loss_scale=np.full(draft.steps, 65536.0))
-
-
-def evaluated(held: np.ndarray) -> Draft:
-    """A run whose training loss falls, with an evaluation loss every 20 steps."""
-    return classifier().put(Kind.LOSS, "evaluation", "value", held)
 
 
 # -- overflow ------------------------------------------------------------------------------
@@ -233,41 +228,7 @@ def test_a_difference_within_rounding_is_none() -> None:
     assert accused(classifier().of_module("fc2", compiled_gap=0.9)) == []
 
 
-# -- generalisation ------------------------------------------------------------------------
-
-
-def test_an_evaluation_loss_that_rises_while_the_training_loss_falls_is_overfitting() -> None:
-    held = np.concatenate([np.geomspace(2.3, 0.5, 5), np.geomspace(0.5, 3.0, 6)[1:]])
-    best = convict(evaluated(held), "overfitting", step=4)
-    assert "rose from 0.5 at step 4 to" in texts(best)
-
-
-def test_an_evaluation_loss_that_falls_along_is_no_overfitting() -> None:
-    assert accused(evaluated(np.geomspace(2.3, 0.2, 10))) == []
-
-
-def test_an_evaluation_loss_that_levels_off_is_no_overfitting() -> None:
-    held = np.concatenate([np.geomspace(2.3, 0.5, 5), np.full(5, 0.51)])
-    assert accused(evaluated(held)) == []
-
-
-def test_a_last_evaluation_just_above_the_best_is_noise() -> None:
-    assert accused(evaluated(np.array([2.3, 1.0, 0.7, 0.6, 0.5, 0.53]))) == []
-
-
-def test_where_training_does_not_learn_either_it_is_no_overfitting() -> None:
-    held = np.concatenate([np.geomspace(2.3, 0.5, 5), np.geomspace(0.5, 3.0, 5)])
-    assert "overfitting" not in accused(evaluated(held).stays())
-
-
-def test_three_evaluations_are_too_few() -> None:
-    assert accused(evaluated(np.array([2.0, 0.5, 3.0]))) == []
-
-
-def test_an_evaluation_loss_near_the_training_loss_speaks_against_it() -> None:
-    held = np.array([0.3, 0.1, 0.05, 0.06, 0.08, 0.1])
-    far = held * 20
-    assert confidence(evaluated(held), "overfitting") < confidence(evaluated(far), "overfitting")
+# -- clipping ------------------------------------------------------------------------------
 
 
 def test_two_clipping_faults_are_told_apart() -> None:

@@ -1,4 +1,4 @@
-"""Faults of number formats, distribution and generalisation."""
+"""Faults of number formats and of distribution."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from neuraldbg.core.silence import always_zero, silenced
 from neuraldbg.core.view import WEIGHT_LAYERS, View
 
 FP16_MAX = 65504.0
-# An evaluation loss that rose less than this above its best, or is less than this many
-# times the training loss, is the usual noise and gap of a good run.
-LEAST_RISE, APART = 1.1, 1.5
 MEASURED = 8.0  # nats: a second run of the same script is no inference but a measurement
 FP16_TINY = 6e-8  # smallest subnormal number of float16
 FP16_LEAST = 6.1e-5  # smallest normal number of float16; below it, digits are lost
@@ -325,42 +322,3 @@ def _lost_gradient(view: View) -> Finding | None:
         "Run the script with `neuraldbg run --compare-eager`, which tells whether eager mode trains "
         f"{last}; then keep that part out of torch.compile (torch.compiler.disable) and report it.",
     )
-
-
-@cause(
-    "overfitting",
-    "Training loss falls while evaluation loss rises.",
-    chain=(
-        "the model fits the training samples themselves",
-        "what it learnt does not hold for others",
-        "the evaluation loss rises",
-    ),
-    repair="Regularise (augmentation, weight decay, dropout), stop earlier, or use more data.",
-    yields_to="distribution_shift outlier_batch class_imbalance wrong_update_sign lr_too_high "
-    "unshuffled_data label_noise",
-    needs_update=True,
-)
-def _overfitting(view: View) -> Finding | None:
-    held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
-    train = view.path
-    if len(held) < 4 or not train.fall > 0.3 or train.last < 0:
-        return None
-    best = int(np.argmin(held.values))
-    last = float(np.median(held.values[-2:]))
-    rise = last / max(float(held.values[best]), 1e-12)
-    apart = last / max(train.last, 1e-12)
-    if best >= len(held) - 1 or rise < LEAST_RISE or apart < APART:
-        return None
-    step = int(held.steps[best])
-    found = [
-        evidence(
-            f"the evaluation loss rose from {held.values[best]:.3g} at step {step} to {last:.3g}",
-            min(0.5 + 20.0 * math.log10(rise / LEAST_RISE), 5.0),
-            step=step,
-        ),
-        evidence(
-            f"the training loss fell to {train.last:.3g}: the evaluation loss is {apart:.3g} times as large",
-            min(1.5 * math.log10(apart / APART) + 0.5, 3.0),
-        ),
-    ]
-    return Finding(tuple(found), (), step, f"The model overfits from step {step} on.")
