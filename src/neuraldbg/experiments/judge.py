@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neuraldbg.core.engine import FAILED as FAILING
-from neuraldbg.core.view import LITTLE
+from neuraldbg.core.learning import LITTLE
 from neuraldbg.experiments.interventions import Intervention
 from neuraldbg.experiments.outcome import Outcome
 

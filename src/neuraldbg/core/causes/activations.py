@@ -111,7 +111,7 @@ def _saturating_activation(view: View) -> Finding | None:
     found.append(view.fails(2.0, 3.0))
     if view.trouble.level == 0.0:
         # Branches (actor and critic, couplings of a flow) have gradients of scales of their own.
-        weight = -4.0 if view.by_reward else -2.0
+        weight = -4.0 if view.learning.by_reward else -2.0
         found.append(evidence("nothing fails for which the gradient would be too small", weight))
     names = tuple(x.name for x in inner) or tuple(n for n, _ in profile[:2])
     return Finding(

@@ -71,7 +71,7 @@ def _inputs_in_order(view: View) -> Finding | None:
 
     What a model makes itself, or meets for what it does, changes with the model.
     """
-    if view.follows_itself or view.by_reward or view.balances:
+    if view.follows_itself or view.learning.by_reward or view.learning.balances:
         return None
     for metric, word in SAYINGS.items():
         series = view.batch("input", metric).finite()
