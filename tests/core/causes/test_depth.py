@@ -45,6 +45,10 @@ def test_a_deep_plain_stack_that_learns_is_no_fault() -> None:
     assert accused(deep(14)) == []
 
 
+def test_a_deep_plain_stack_that_learns_a_part_is_no_fault() -> None:
+    assert "depth_without_normalization" not in accused(plain(factor=0.55).falls(2.3, 1.0))
+
+
 def test_a_stack_that_keeps_the_gradient_is_not_blamed() -> None:
     draft = plain(factor=1.0).of_module("*", act_rms=0.8)
     assert "depth_without_normalization" not in accused(draft)

@@ -77,6 +77,8 @@ def _depth_without_normalization(view: View) -> Finding | None:
         ),
         view.fails(2.5, 5.0),
     ]
+    if view.trouble.level == 0.0:
+        found.append(evidence("nothing fails that the depth would keep from learning", -2.0))
     return Finding(
         tuple(found),
         tuple(x.name for x in layers),
