@@ -101,6 +101,20 @@ def test_an_output_that_is_not_finite_tells_no_target() -> None:
     assert target_of(((broken - NUMBERS) ** 2).mean(), broken) is None
 
 
+@pytest.mark.parametrize(("size", "told"), [(1e3, True), (1e9, False)])
+def test_a_target_that_is_lost_in_the_rounding_is_not_told(size: float, told: bool) -> None:
+    output = scores(4, 1) * size
+    target = target_of((output - NUMBERS).square().mean(), output)
+    assert (target is not None) is told
+
+
+def test_targets_of_zero_are_no_rounding() -> None:
+    output = scores(4, 1) * 1e3
+    target = target_of((output - torch.zeros(4, 1)).square().mean(), output)
+    assert target is not None
+    assert not target.any()
+
+
 def test_without_the_output_a_difference_keeps_its_kind_only() -> None:
     value = ((scores(4, 1) - NUMBERS) ** 2).mean()
     assert read_loss(value, 0, None).kind == "mse"

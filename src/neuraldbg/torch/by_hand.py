@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+import torch
 from torch import Tensor
 
 from neuraldbg.torch.nodes import Node, constants, difference, feeding, label, saved, shape
@@ -22,6 +23,9 @@ DEPTH: Final = 10
 # What may also stand there if only the target is wanted: weights, masks, choices, further terms.
 WEIGHED: Final = PASSED | {"Where", "Mul", "MaskedFill"}
 UNEVEN: Final = 1e-2  # probabilities in half precision add up to one within this
+# Roundings of the prediction up to which what is left of the difference is no target.
+LOST: Final = 16
+COARSE: Final = 1e-3  # roundings below this swallow no usual target
 BRANCHES: Final = 24  # operations searched for a difference
 
 
@@ -121,7 +125,10 @@ def _subtracted(node: Node, gap: Node, prediction: Tensor | None) -> Tensor | No
         return None  # what is left of it says nothing of the target
     first = gap.next_functions[0][0] is not None and label(gap) == "Sub"
     target: Tensor = made - size.detach() if first else made + size.detach()
-    return target
+    rounding = torch.finfo(made.dtype).eps * made.abs().max()
+    # A diverging prediction swallows what it is compared with.
+    lost = bool(rounding > COARSE) and bool(target.abs().max() <= LOST * rounding)
+    return None if lost else target
 
 
 def _cross_entropy(node: Node, name: str, inner: list[Node]) -> ByHand | None:

@@ -92,6 +92,11 @@ def test_an_evaluation_that_is_prepared_in_another_way_is_told(mean: float, std:
     assert "same preparation" in best.repair
 
 
+def test_raw_inputs_in_evaluation_are_told_where_its_loss_is_not_seen() -> None:
+    convict(evaluated(37.0, 46.0, loss=None), "distribution_shift", where="input", step=None)
+    assert accused(evaluated(2.5, 1.0, loss=None)) == []
+
+
 def test_an_evaluation_that_comes_out_well_is_prepared_well_enough() -> None:
     assert accused(evaluated(0.35, 0.1, loss=0.1)) == []
 

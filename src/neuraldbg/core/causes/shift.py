@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -55,7 +56,8 @@ def _other_preparation(view: View) -> Finding | None:
         f"the input of evaluation has a mean of {other:.3g} and a spread of {spread:.3g}, that of "
         f"training {mean:.3g} and {std:.3g}"
     )
-    found = (evidence(text, 3.0, where="input"), _worse_there(view))
+    beyond = math.log10(max(away / AWAY, ratio / UNLIKE))
+    found = (evidence(text, min(3.0 + 2.0 * beyond, 5.5), where="input"), _worse_there(view))
     told = "Evaluation prepares its input in another way than training does."
     repair = (
         "Give both the same preparation: the same scaling, with the numbers of the training set."
