@@ -20,6 +20,7 @@ from neuraldbg.core.view import View
 # larger or smaller its spread is. Augmentation, noise and mixing change it by less.
 AWAY: Final = 2.0
 UNLIKE: Final = 3.0
+GROSSLY: Final = 4.0  # times these: no augmentation and no other recording, but raw numbers
 WORSE: Final = 3.0  # times the loss of training, from which an evaluation has gone wrong
 
 
@@ -56,8 +57,9 @@ def _other_preparation(view: View) -> Finding | None:
         f"the input of evaluation has a mean of {other:.3g} and a spread of {spread:.3g}, that of "
         f"training {mean:.3g} and {std:.3g}"
     )
-    beyond = math.log10(max(away / AWAY, ratio / UNLIKE))
-    found = (evidence(text, min(3.0 + 2.0 * beyond, 5.5), where="input"), _worse_there(view))
+    beyond = math.log10(max(away / AWAY, ratio / UNLIKE) / GROSSLY)
+    weight = min(3.0 + 2.5 * max(beyond, 0.0), 5.5)
+    found = (evidence(text, weight, where="input"), _worse_there(view))
     told = "Evaluation prepares its input in another way than training does."
     repair = (
         "Give both the same preparation: the same scaling, with the numbers of the training set."
