@@ -43,7 +43,8 @@ SLOW_RATIO = 2e-3
 # Share of a weight that all updates of a run together may reach, below which nothing has moved.
 STANDS_STILL = 0.02
 # The same for untrained weights at an unusually low rate: of 260 runs of scripts that are sound
-# and start from the library's own weights, none with an optimizer that adapts stays below.
+# and start from the library's own weights, one with an optimizer that adapts stays below, and its
+# groups have rates of their own.
 HARDLY_MOVES = 0.06
 
 
