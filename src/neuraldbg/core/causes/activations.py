@@ -59,7 +59,8 @@ def gradient_profile(view: View) -> list[tuple[str, float]]:
     experiment="ReLU in their place",
     rivals={"depth_without_normalization": "there the activations do not saturate"},
     references=("Glorot and Bengio 2010", "Hochreiter 1991"),
-    yields_to="bad_bias_init init_too_large unnormalized_input nonfinite_input eval_mode_training",
+    yields_to="bad_bias_init init_too_large unnormalized_input nonfinite_input eval_mode_training "
+    "unscaled_targets",
 )
 def _saturating_activation(view: View) -> Finding | None:
     order = view.record.called()

@@ -189,6 +189,9 @@ def _params_not_optimized(view: View) -> Finding | None:
                 f"{len(hidden)} of them are not registered with the model at all "
                 f"({names[0]} is kept where parameters() does not look)", 4.0, where=names[0])
         )  # fmt: skip
+    head = view.layers[-1].name if view.layers else ""
+    if share <= 0.5 and head in names:
+        found.append(evidence(f"{head}, the last layer, is among them", 2.0, where=head))
     if stale:
         found.append(
             evidence(f"the optimizer holds {stale} parameters that no trained model has", 3.0)

@@ -14,6 +14,13 @@ from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.view import View
 
+# Optimizers that add the decay to the gradient and then divide by the size of the sum: a decay
+# term as large as the gradient takes half of each step, however small the rate (Loshchilov and
+# Hutter 2019). A decay under the usual range is in balance with any gradient that has run out.
+DIVIDING: Final = frozenset({"Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop"})
+NOTABLE: Final = 1e-3
+OUTWEIGHS: Final = 0.5  # the decay term over the gradient: a third of their sum
+
 
 @cause(
     "excessive_weight_decay",
@@ -31,35 +38,51 @@ def _excessive_weight_decay(view: View) -> Finding | None:
     decay = view.setting("weight_decay", 0.0)
     if not decay > 0 or not view.weights:
         return None
+    left, ratio = _shrunk(view), _pull(view, decay)
+    if not math.isfinite(left) or not math.isfinite(ratio):
+        return None
     kind = view.facts.optimizers[0].kind
+    balanced = kind in DIVIDING and decay >= NOTABLE and ratio > OUTWEIGHS
+    found = [_set(view, decay, kind, balanced=balanced)]
+    if left < 0.7:
+        text = f"the weights shrank to {left:.2g} of their start"
+        found.append(evidence(text, 2.5 if left < 0.4 else 1.5))
+    elif not balanced:
+        found.append(evidence(f"the weights kept {left:.2g} of their size", -2.0))
+    if kind != "AdamW" and ratio > OUTWEIGHS:
+        text = f"the decay term is {ratio:.2g} of the gradient"
+        found.append(evidence(text, 3.0 if balanced else 1.5))
+    found.append(view.fails(1.5, 3.0))
+    told = f"weight_decay {decay:g} shrinks the weights faster than they learn."
+    return Finding(tuple(found), (), 0, told)
+
+
+def _set(view: View, decay: float, kind: str, *, balanced: bool) -> Evidence:
+    """How far the setting is from the usual: no matter where it is measured to outweigh."""
     per_step = decay * view.setting("lr", 0.0) if kind in ("SGD", "AdamW") else decay
     strong = 0.05 if kind == "SGD" else 0.5 if kind == "AdamW" else 0.03
-    shrunk = [_shrink(view, p.name) for p in view.weights]
-    shrunk = [x for x in shrunk if math.isfinite(x)]
-    pull = [
-        decay
-        * view.usual(view.param(p.name, m.P_WEIGHT))
-        / max(view.usual(view.param(p.name, m.P_GRAD)), 1e-30)
+    size = float(np.clip(2.5 * math.log10(decay / strong), -4.0, 3.5))
+    text = f"weight_decay {decay:g} with {kind} (lr times decay {per_step:.2g})"
+    return evidence(text, max(size, 0.0) if balanced else size)
+
+
+def _pull(view: View, decay: float) -> float:
+    """The decay term over the gradient, of a weight in the middle; NaN if there is none."""
+    sizes = [
+        (view.usual(view.param(p.name, m.P_WEIGHT)), view.usual(view.param(p.name, m.P_GRAD)))
         for p in view.weights
     ]
-    pull = [x for x in pull if math.isfinite(x)]
-    if not shrunk or not pull:
-        return None
-    left, ratio = float(np.median(shrunk)), float(np.median(pull))
-    size = float(np.clip(2.5 * math.log10(decay / strong), -4.0, 3.5))
-    found = [evidence(f"weight_decay {decay:g} with {kind} (lr times decay {per_step:.2g})", size)]
-    if left < 0.7:
-        found.append(
-            evidence(f"the weights shrank to {left:.2g} of their start", 2.5 if left < 0.4 else 1.5)
-        )
-    else:
-        found.append(evidence(f"the weights kept {left:.2g} of their size", -2.0))
-    if kind != "AdamW" and ratio > 0.5:
-        found.append(evidence(f"the decay term is {ratio:.2g} of the gradient", 1.5))
-    found.append(view.fails(1.5, 3.0))
-    return Finding(
-        tuple(found), (), 0, f"weight_decay {decay:g} shrinks the weights faster than they learn."
-    )
+    pulls = [decay * weight / max(grad, 1e-30) for weight, grad in sizes]
+    return _middle([x for x in pulls if math.isfinite(x)])
+
+
+def _shrunk(view: View) -> float:
+    """What is left of the size of a weight in the middle; NaN if it was not read."""
+    return _middle([x for p in view.weights if math.isfinite(x := _shrink(view, p.name))])
+
+
+def _middle(values: list[float]) -> float:
+    return float(np.median(values)) if values else math.nan
 
 
 def _shrink(view: View, name: str) -> float:
