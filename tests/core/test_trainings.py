@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from neuraldbg.core.chance import chance_level
 from neuraldbg.core.diagnosis import Diagnosis
 from neuraldbg.core.engine import diagnose
 from neuraldbg.core.facts import Channel, Kind
 from neuraldbg.core.record import Record, Series
 from neuraldbg.core.trainings import MOST, Training, alone, that_began, trainings
-from neuraldbg.core.trajectory import chance_level
 
 from .records import STEPS, Draft, classifier
 

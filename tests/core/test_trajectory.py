@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuraldbg.core.facts import LossPart, TensorFact
 from neuraldbg.core.record import Record
-from neuraldbg.core.trajectory import WINDOWS, chance_level, running_median, trajectory
+from neuraldbg.core.trajectory import WINDOWS, running_median, trajectory
 
-from .records import BATCH, CLASSES, STEPS, Draft, classifier, regression
+from .records import CLASSES, STEPS, classifier
 
 
 def test_a_run_that_learns() -> None:
@@ -67,80 +66,6 @@ def test_noise_is_what_neighbours_differ_by() -> None:
 
 def test_a_loss_that_rises_has_a_negative_fall() -> None:
     assert trajectory(classifier().diverges().build()).fall < -1
-
-
-# -- the level of a constant guess ---------------------------------------------------------
-
-
-def test_classes_are_guessed_at_the_entropy_of_the_labels() -> None:
-    labels = np.random.default_rng(0).integers(0, CLASSES, (200, BATCH))
-    shares = [np.bincount(row, minlength=CLASSES) / BATCH for row in labels]
-    entropy = np.median([-(p[p > 0] * np.log(p[p > 0])).sum() for p in shares])
-    draft = classifier().of_batch("target", entropy=float(entropy), distinct=float(CLASSES))
-    assert chance_level(draft.build()) == pytest.approx(math.log(CLASSES), rel=0.02)
-
-
-def test_quantities_are_guessed_at_their_mean_square_around_the_mean() -> None:
-    draft = regression().of_batch("target", mean=3.0, std=4.0, sample_std=0.8)
-    assert chance_level(draft.build()) == pytest.approx(16.0)
-
-
-def test_two_outcomes_are_guessed_at_their_binary_entropy() -> None:
-    draft = classifier().change_loss(kind="bce").of_batch("target", mean=0.25)
-    assert chance_level(draft.build()) == pytest.approx(0.5623, abs=1e-3)
-
-
-def weighted(draft: Draft) -> Draft:
-    """The loss with another part."""
-    return draft.change_loss(parts=(LossPart("mse", "mean"), LossPart("l1", "mean")))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d.change_loss(kind="custom"),
-        lambda d: d.change_loss(reduction="sum"),
-        lambda d: d.change_loss(target=None),
-        lambda d: d.change_loss(parts=(LossPart("cross_entropy", "mean", None),)),
-        lambda d: d.change_loss(parts=(LossPart("cross_entropy", "mean", -1.0),)),
-        lambda d: d.of_batch("target", entropy=0.0, distinct=1.0),
-        lambda d: d.without("entropy"),
-        lambda d: d.change_loss(kind="bce").of_batch("target", mean=0.0),
-        lambda d: d.change_loss(kind="mse").of_batch("target", std=0.0, mean=0.0),
-        weighted,
-    ],
-)
-def test_where_loss_and_targets_do_not_tell_it_there_is_no_chance_level(
-    change: Callable[[Draft], Draft],
-) -> None:
-    record = change(classifier()).build()
-    assert chance_level(record) is None
-    assert trajectory(record).gain is None
-
-
-def test_a_weighted_loss_has_a_weighted_level() -> None:
-    whole = chance_level(classifier().build())
-    half = classifier().change_loss(parts=(LossPart("cross_entropy", "mean", 0.5),))
-    assert whole is not None
-    assert chance_level(half.build()) == pytest.approx(whole / 2)
-
-
-def test_a_target_without_a_shape_counts_as_one_sample() -> None:
-    draft = classifier().change_loss(target=TensorFact())
-    assert chance_level(draft.build()) == pytest.approx(2.15 + (CLASSES - 1) / 2)
-
-
-@pytest.mark.parametrize("name", ["loss.1", "evaluation", "loss.x", ""])
-def test_a_loss_of_which_nothing_is_known_has_no_chance_level(name: str) -> None:
-    assert chance_level(classifier().build(), name) is None
-
-
-def test_the_second_loss_has_a_level_of_its_own() -> None:
-    draft = classifier()
-    draft.losses += regression().losses
-    draft.losses[1] = type(draft.losses[1])(index=1, kind="bce")
-    draft.of_batch("target", mean=0.5)
-    assert chance_level(draft.build(), "loss.1") == pytest.approx(math.log(2))
 
 
 # -- the running median --------------------------------------------------------------------

@@ -59,9 +59,9 @@ def test_a_difference_tells_its_kind_and_its_target(name: str) -> None:
 
 
 KEPT = torch.tensor([[1.0], [0.0], [1.0], [1.0]])
+GRADES = torch.tensor([[1.0], [0.5], [1.0], [2.0]])
 WEIGHED: dict[str, Callable[[Tensor], Tensor]] = {
-    "masked": lambda p: (((p - NUMBERS) ** 2) * KEPT).sum() / KEPT.sum(),
-    "mask-first": lambda p: (KEPT * (NUMBERS - p).abs()).mean(),
+    "graded": lambda p: (((p - NUMBERS) ** 2) * GRADES).sum() / GRADES.sum(),
     "chosen": lambda p: torch.where(
         KEPT.bool(), (p - NUMBERS) ** 2, torch.relu(NUMBERS - p) ** 2
     ).mean(),
@@ -79,10 +79,39 @@ def test_a_weighed_difference_tells_its_target(name: str) -> None:
     torch.testing.assert_close(target, NUMBERS)
 
 
-@pytest.mark.parametrize("name", ["masked", "chosen", "one-of-two-terms"])
+@pytest.mark.parametrize("name", ["graded", "chosen", "one-of-two-terms"])
 def test_a_weighed_difference_has_no_chance_level_of_its_own(name: str) -> None:
     output = scores(4, 1)
     assert read_loss(WEIGHED[name](output), 0, None, output).kind == "custom"
+
+
+SERIES = torch.linspace(-2.0, 2.0, 4 * 5 * 2).reshape(4, 5, 2)
+WITHIN = torch.arange(5) < torch.tensor([[5], [3], [2], [4]])
+MASKED: dict[str, tuple[str, float, Callable[[Tensor], Tensor]]] = {
+    "by-step": ("mse", 1, lambda p: _over_steps((p - SERIES) ** 2)),
+    "of-all": ("l1", 0.7, lambda p: (WITHIN[..., None].float() * (SERIES - p).abs()).mean()),
+    "per-entry": ("mse", 1, lambda p: (WITHIN[..., None] * (p - SERIES) ** 2).sum() / 28),
+    "scaled": ("custom", 1, lambda p: 3 * _over_steps((p - SERIES) ** 2)),
+}
+
+
+def _over_steps(error: Tensor) -> Tensor:
+    mask = WITHIN.float()
+    return (error.mean(-1) * mask).sum() / mask.sum()
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mean_over_what_a_mask_leaves_is_told_by_its_value(name: str) -> None:
+    kind, scale, loss = MASKED[name]
+    output = scores(20, 2).reshape(4, 5, 2)
+    fact = read_loss(loss(output), 0, None, output)
+    assert fact.kind == kind
+    target = target_of(loss(output), output)
+    assert target is not None
+    if kind != "custom":
+        torch.testing.assert_close(target, SERIES[WITHIN])
+        assert [(p.kind, p.reduction, p.factor) for p in fact.parts] == [(kind, "mean", scale)]
+        assert fact.reduction == "mean"
 
 
 @pytest.mark.parametrize("name", ENTROPIES)
@@ -139,7 +168,7 @@ def test_other_losses_are_not_taken_for_one(loss: Callable[[Tensor], Tensor]) ->
     output = scores(4, 3)
     value = loss(output)
     assert value.grad_fn is not None
-    assert by_hand(value.grad_fn, output) is None
+    assert by_hand(value, output) is None
     assert read_loss(value, 0, None, output).kind == "custom"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from neuraldbg.core import metrics as m
-from neuraldbg.torch.data import batch_numbers, repeated
+from neuraldbg.torch.data import batch_numbers, even_axis, repeated
 
 RANDOM = np.random.default_rng(0)
 
@@ -29,3 +29,20 @@ def test_samples_of_few_values_are_equal_by_their_nature() -> None:
 
 def test_labels_have_no_copies() -> None:
     assert m.B_REPEATED not in batch_numbers(torch.arange(8))
+
+
+@pytest.mark.parametrize(
+    ("value", "axis"),
+    [
+        (torch.randn(4, 1, 6, 8, 8), 0),
+        (torch.randn(4, 1, 1, 8, 8).expand(-1, -1, 6, -1, -1), 2),
+        (torch.randn(4, 1, 8, 8).expand(-1, 3, -1, -1), 0),
+        (torch.randn(4, 12, 1).expand(-1, -1, 7), 2),
+        (torch.randn(4, 1).expand(-1, 7), 0),
+        (torch.cat([torch.randn(4, 1, 3).expand(-1, 9, -1), torch.randn(4, 1, 3)], 1), 0),
+        (torch.full((4, 9, 3), float("nan")), 0),
+        (torch.randn(4), 0),
+    ],
+)
+def test_an_axis_along_which_nothing_changes_is_told(value: torch.Tensor, axis: int) -> None:
+    assert even_axis(value) == axis

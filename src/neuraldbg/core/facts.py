@@ -181,6 +181,8 @@ class LossPart:
         entries: Numbers that were reduced.
         lean: Of a `policy`: its mean weight over its mean absolute weight, -1..1.
         spread: Of an error against targets: their standard deviation; None if they are unknown.
+        smoothing: Of a cross-entropy: the share of each label that is spread over all classes.
+        classes: How many these are; 0 where nothing is smoothed.
     """
 
     kind: str
@@ -189,6 +191,8 @@ class LossPart:
     entries: int = 0
     lean: float | None = None
     spread: float | None = None
+    smoothing: float = 0.0
+    classes: int = 0
 
 
 # Kinds of loss, as `LossFact.kind` tells them.

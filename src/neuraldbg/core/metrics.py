@@ -63,6 +63,7 @@ B_FEATURE_SPREAD: Final = "feature_spread"  # largest over median feature scale
 B_FEATURE_RMS: Final = "feature_rms"  # largest root mean square of a feature
 B_SAMPLE_STD: Final = "sample_std"  # spread between samples, over the batch's own scale
 B_REPEATED: Final = "repeated"  # share of samples that equal an earlier one of the batch
+B_EVEN_AXIS: Final = "even_axis"  # axis of a sample along which nothing changes; 0 if there is none
 B_OUTLIER: Final = "outlier"  # largest |value| over the batch's root mean square
 B_FINGERPRINT: Final = "fingerprint"  # equal batches have equal fingerprints
 B_DISTINCT: Final = "distinct"  # number of distinct labels or values

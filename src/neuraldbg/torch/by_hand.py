@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -27,6 +28,8 @@ UNEVEN: Final = 1e-2  # probabilities in half precision add up to one within thi
 LOST: Final = 16
 COARSE: Final = 1e-3  # roundings below this swallow no usual target
 BRANCHES: Final = 24  # operations searched for a difference
+MEANS: Final = frozenset({"mse", "l1"})  # kinds whose value follows from the difference
+SAME: Final = 1e-3  # relative difference of a mean computed again, in float32 at worst
 
 
 class ByHand(NamedTuple):
@@ -37,28 +40,33 @@ class ByHand(NamedTuple):
         target: What it compares with, where that can be had.
         made: What made the prediction.
         weighted: Whether samples are weighed unequally.
+        scale: What the mean of it is multiplied by, where that was told by the loss's value.
     """
 
     kind: str
     target: Tensor | None
     made: Node | None
     weighted: bool = False
+    scale: float | None = None
 
 
-def by_hand(root: Node, prediction: Tensor | None) -> ByHand | None:
+def by_hand(loss: Tensor, prediction: Tensor | None) -> ByHand | None:
     """Recognise a squared or absolute error, or a cross-entropy, in the graph of a loss.
 
     Args:
-        root: The autograd node of the loss.
+        loss: The loss, with its graph.
         prediction: The model's output, from which the target of a difference follows.
     """
+    root = loss.grad_fn
+    if root is None:
+        return None
     node = _told(root)
     if node is None:
-        return _weighed(root, prediction)
+        return _weighed(loss, prediction)
     straight = _difference(node, prediction)
     if straight is not None:
         return straight
-    return _chosen(node) or _weighed(root, prediction)
+    return _chosen(node) or _weighed(loss, prediction)
 
 
 def _chosen(node: Node) -> ByHand | None:
@@ -83,22 +91,64 @@ def _difference(node: Node, prediction: Tensor | None) -> ByHand | None:
     return ByHand(kind, _subtracted(node, gap, prediction), _first(gap))
 
 
-def _weighed(root: Node, prediction: Tensor | None) -> ByHand | None:
+def _weighed(loss: Tensor, prediction: Tensor | None) -> ByHand | None:
     """The target of a difference that is masked, weighed, chosen from or one of several terms.
 
-    What the loss is at chance cannot be told of such a one, so that its kind stays open.
+    What the loss is at chance cannot be told of such a one, so that its kind stays open, unless
+    its value is that of a mean over what a mask leaves.
     """
-    queue, seen = deque([root]), {root}
+    queue, seen, masks = deque([loss.grad_fn]), {loss.grad_fn}, list[Tensor]()
     while queue and len(seen) < BRANCHES:
         node = queue.popleft()
         found = _difference(node, prediction)
         if found is not None and found.target is not None:
-            return found._replace(kind="custom")
+            return masked(loss, found, node, masks) or found._replace(kind="custom")
         if label(node) in WEIGHED:
+            masks += constants(node) if label(node) == "Mul" else []
             fresh = [n for n in feeding(node) if n not in seen]
             seen.update(fresh)
             queue.extend(fresh)
     return None
+
+
+def masked(loss: Tensor, found: ByHand, node: Node, masks: list[Tensor]) -> ByHand | None:
+    """A mean error over the entries that a mask of zeros and ones leaves, told by its value.
+
+    It may be divided by the number of these entries, or of all.
+
+    Args:
+        loss: The loss.
+        found: The error before anything was left out.
+        node: What made that error.
+        masks: What it may be multiplied by afterwards.
+    """
+    gap, target = saved(node, "self"), found.target
+    mask = next((x for x in masks if gap is not None and _lies_over(x, gap)), None)
+    if mask is None or gap is None or target is None or found.kind not in MEANS:
+        return None
+    size = gap.detach().square() if found.kind == "mse" else gap.detach().abs()
+    keep = mask.reshape(mask.shape[: _told_by(mask, gap)]) > 0
+    if not bool(keep.any()):
+        return None
+    times = float(loss.detach().double() / size[keep].double().mean())
+    shares = (1.0, float(keep.double().mean()))
+    scale = next((x for x in shares if math.isclose(times, x, rel_tol=SAME)), None)
+    left = target.reshape(gap.shape)[keep]
+    return None if scale is None else found._replace(target=left, scale=scale)
+
+
+def _told_by(mask: Tensor, gap: Tensor) -> int:
+    """How many leading dimensions of an error a mask tells apart."""
+    return max((i + 1 for i in range(mask.dim()) if mask.shape[i] == gap.shape[i]), default=0)
+
+
+def _lies_over(mask: Tensor, gap: Tensor) -> bool:
+    """Whether these are zeros and ones for the entries of an error, or for groups of them."""
+    if not 0 < mask.dim() <= gap.dim() or mask.numel() < 2:
+        return False
+    told = _told_by(mask, gap)
+    fits = mask.shape[:told] == gap.shape[:told] and all(x == 1 for x in mask.shape[told:])
+    return fits and bool(((mask == 0) | (mask == 1)).all())
 
 
 def _told(root: Node) -> Node | None:

@@ -23,6 +23,9 @@ SUM_TOLERANCE: Final = 2e-3
 # Distinct numbers among the samples, for each of their entries. Measured numbers seldom come
 # twice; codes and grids have a few for all entries together.
 FEW_VALUES: Final = 0.5
+# Samples that are asked whether an axis is even, and the longest axis that may be one of colours.
+EVEN_SAMPLES: Final = 64
+CHANNELS: Final = 4
 
 Numbers = dict[str, float]
 Floats = NDArray[np.float32]
@@ -67,6 +70,7 @@ def batch_numbers(value: Tensor) -> Numbers:
     if value.is_floating_point():
         out |= _spread(rows, good)
         out[m.B_REPEATED] = repeated(plain)
+        out[m.B_EVEN_AXIS] = float(even_axis(value))
     if _labels(value):
         out |= label_numbers(value)
     return out
@@ -95,6 +99,23 @@ def repeated(rows: Floats) -> float:
     kinds = np.stack(list(different.values()))
     few = len(np.unique(kinds)) < FEW_VALUES * kinds.size
     return 0.0 if few else 1.0 - len(kinds) / len(rows)
+
+
+def even_axis(value: Tensor) -> int:
+    """The first axis along which no sample changes: frames that are all one frame, say.
+
+    0 if there is none, or where a sample has one axis only. Short axes are not asked: a grey
+    image comes with three equal channels.
+    """
+    few = value.detach()[:EVEN_SAMPLES]
+    asked = (a for a in range(1, few.dim()) if few.dim() > 2 and few.shape[a] > CHANNELS)
+    return next((a for a in asked if _is_even(few, a)), 0)
+
+
+def _is_even(few: Tensor, axis: int) -> bool:
+    first, second = few.narrow(axis, 0, 1), few.narrow(axis, 1, 1)
+    # Two entries tell nearly always, and the rest is not read.
+    return torch.equal(first, second) and bool((few == first).all())
 
 
 def _range(good: Tensor) -> Numbers:

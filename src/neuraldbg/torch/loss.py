@@ -6,8 +6,8 @@ from typing import Final
 
 from torch import Tensor
 
-from neuraldbg.core.facts import LossFact, TensorFact
-from neuraldbg.torch.by_hand import by_hand
+from neuraldbg.core.facts import LossFact, LossPart, TensorFact
+from neuraldbg.torch.by_hand import ByHand, by_hand
 from neuraldbg.torch.data import tensor_fact
 from neuraldbg.torch.direction import is_maximised
 from neuraldbg.torch.nodes import FUSED, Node, constants, feeding, label, names, saved, shape, walk
@@ -53,23 +53,38 @@ def read_loss(
         return LossFact(index=index, kind="constant", prediction=prediction)
     nodes = list(walk(root, NODES))
     core = next((n for n in nodes if label(n) in FUSED), None)
-    written = by_hand(root, output) if core is None else None
+    written = by_hand(loss, output) if core is None else None
     target = target_of(loss, output)
+    whole = None if written is None else _whole(written)
     return LossFact(
         index=index,
         ops=tuple(label(n) for n in nodes),
         kind=_kind(nodes, core) if written is None else written.kind,
-        reduction=_reduction(nodes, core),
+        reduction=_reduction(nodes, core) if whole is None else "mean",
         prediction=prediction or _saved_prediction(core),
         target=None if target is None else tensor_fact(target),
         broadcast=_broadcast(nodes),
         last_op=_last_op(core if written is None else written.made, made=written is not None),
-        parts=parts_of(root),
-        batch=_batch(target if core is None else saved(core, "target"), prediction),
+        parts=parts_of(root) if whole is None else (whole,),
+        batch=_batch(_asked(core, target, whole), prediction),
         weighted=_weighted(core) if core is not None else written is not None and written.weighted,
         ones=next((x for x in map(_ones, nodes) if x is not None), None),
         maximised=is_maximised(root),
     )
+
+
+def _whole(written: ByHand) -> LossPart | None:
+    """The one term of a loss whose value has told what it is; None if it has not."""
+    if written.scale is None or written.target is None:
+        return None
+    return LossPart(written.kind, "mean", written.scale, written.target.numel())
+
+
+def _asked(core: Node | None, target: Tensor | None, whole: LossPart | None) -> Tensor | None:
+    """The targets with those that are left out, which the batch counts too."""
+    if core is not None:
+        return saved(core, "target")
+    return target if whole is None else None
 
 
 def _weighted(core: Node) -> bool:
@@ -99,7 +114,7 @@ def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:
     for node in walk(loss.grad_fn, NODES):
         if label(node) in FUSED:
             return _counted(node, saved(node, "target"))
-    written = by_hand(loss.grad_fn, output)
+    written = by_hand(loss, output)
     return None if written is None else written.target
 
 

@@ -14,6 +14,7 @@ from neuraldbg.core.facts import LossPart
 from neuraldbg.torch.data import is_readable, table
 from neuraldbg.torch.nodes import FUSED, Node, feeding, label, saved, shape, walk
 from neuraldbg.torch.policy import policy
+from neuraldbg.torch.smoothing import smoothed
 
 PARTS: Final = 8  # terms described at most
 ROW: Final = 12  # operations searched for a row of scalars
@@ -39,6 +40,9 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
     inner = [n for n, _ in node.next_functions if n is not None and not hasattr(n, "variable")]
     if depth == 0 or name in FUSED:
         yield _reduced(node, factor)
+    elif (soft := smoothed(node)) is not None:
+        whole = _reduced(soft.core, factor)
+        yield replace(whole, smoothing=soft.share, classes=soft.classes)
     elif name in ("Add", "Sub") and shape(node) == ():
         for i, n in enumerate(inner):
             negative = name == "Sub" and i == 1

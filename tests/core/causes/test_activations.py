@@ -9,10 +9,10 @@ import pytest
 
 from neuraldbg.core.causes.activations import gradient_profile
 from neuraldbg.core.detect import extract
-from neuraldbg.core.facts import TensorFact
+from neuraldbg.core.facts import LossPart, TensorFact
 from neuraldbg.core.view import View
 
-from ..records import Draft, classifier, deep
+from ..records import BATCH, Draft, classifier, deep
 from .blame import accused, blamed, confidence, convict, texts
 
 DEPTH = 8
@@ -67,6 +67,17 @@ def test_squashing_activations_through_which_the_run_learns_are_no_fault() -> No
 
 def test_squashing_activations_that_keep_the_gradient_are_not_blamed() -> None:
     assert "saturating_activation" not in accused(squashed(shrink=0.95, flat=0.0))
+
+
+def test_units_that_raw_targets_drive_flat_yield_to_the_targets() -> None:
+    draft = squashed("Tanh", shrink=0.4).stays(4e6)
+    alone = confidence(draft, "saturating_activation")
+    target = TensorFact((BATCH, 1), "float32", -6e3, 6e3, 0.0, 2e3, distinct=BATCH)
+    raw = draft.change_loss(kind="mse", target=target, parts=(LossPart("mse", "mean"),))
+    raw.of_batch("target", mean=0.0, std=2e3, low=-6e3, high=6e3, absmax=6e3, sample_std=1.0)
+    raw.without("entropy", "majority", "transitions")
+    assert confidence(raw, "saturating_activation") < alone
+    assert blamed(raw).cause == "unscaled_targets"
 
 
 def test_one_sigmoid_at_the_output_is_sound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from neuraldbg.core.facts import Kind
 
@@ -41,6 +42,16 @@ def test_where_training_does_not_learn_either_it_is_no_overfitting() -> None:
 
 def test_three_evaluations_are_too_few() -> None:
     assert accused(evaluated(np.array([2.0, 0.5, 3.0]))) == []
+
+
+def test_one_evaluation_at_the_end_is_enough_where_nothing_of_it_is_learnt() -> None:
+    best = convict(evaluated(np.array([2.4])), "overfitting", step=0)
+    assert "by heart" in best.summary
+
+
+@pytest.mark.parametrize("held", [30.0, 1.5, 0.2])
+def test_one_evaluation_of_another_unit_or_below_a_guess_is_none(held: float) -> None:
+    assert accused(evaluated(np.array([held]))) == []
 
 
 def test_an_evaluation_loss_near_the_training_loss_speaks_against_it() -> None:

@@ -250,3 +250,19 @@ def test_features_that_grow_within_the_run_were_normalised_at_first() -> None:
     assert "unnormalized_input" in accused(raw().of_batch("input", feature_rms=scale))
     scale[:10] = 1.3
     assert "unnormalized_input" not in accused(raw().of_batch("input", feature_rms=scale))
+
+
+def test_clips_of_one_frame_are_degenerate() -> None:
+    draft = classifier().stays().of_batch("input", even_axis=2.0)
+    best = convict(draft, "degenerate_input", where="input", step=0)
+    assert "along axis 2 of the input all entries are equal" in texts(best)
+
+
+def test_what_is_learnt_of_an_even_axis_is_enough() -> None:
+    assert accused(classifier().of_batch("input", even_axis=2.0)) == []
+
+
+def test_an_axis_that_changes_in_some_batches_is_not_even() -> None:
+    axes = np.where(np.arange(LOOKS) % 2, 2.0, 0.0)
+    draft = classifier().stays().of_batch("input", even_axis=axes)
+    assert "degenerate_input" not in accused(draft)

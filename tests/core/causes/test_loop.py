@@ -278,3 +278,11 @@ def test_a_small_part_outside_the_optimizer_was_forgotten_and_a_large_one_maybe_
     assert "params_not_optimized" in accused(not_held("fc3.*"))
     small = confidence(not_held("fc3.*"), "params_not_optimized")
     assert small > confidence(not_held("fc[12].*"), "params_not_optimized")
+
+
+def test_a_last_layer_that_no_optimizer_holds_is_told_as_such() -> None:
+    best = convict(not_held("fc3.*"), "params_not_optimized", where="fc3")
+    assert "fc3, the last layer, is among them" in texts(best)
+    assert "the last layer" not in texts(
+        convict(not_held("fc1.*"), "params_not_optimized", where="fc1")
+    )

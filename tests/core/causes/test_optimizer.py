@@ -67,6 +67,23 @@ def test_without_decay_or_readings_there_is_nothing_to_blame() -> None:
     assert "excessive_weight_decay" not in accused(decaying().without("grad_norm"))
 
 
+def balanced(kind: str, decay: float) -> Draft:
+    """Weights that keep their size under a decay as large as the gradient."""
+    draft = classifier().change_optimizer(kind, lr=0.01, weight_decay=decay).stays()
+    return draft.of_param("*.weight", weight_norm=5.0, grad_norm=5.0 * decay / 0.8)
+
+
+def test_a_decay_as_large_as_the_gradient_is_excessive_where_the_step_is_divided_by_both() -> None:
+    best = convict(balanced("Adam", 5e-3), "excessive_weight_decay")
+    assert "the decay term is 0.8 of the gradient" in texts(best)
+    assert "excessive_weight_decay" not in accused(balanced("AdamW", 5e-3))
+    assert "excessive_weight_decay" not in accused(balanced("SGD", 5e-3))
+
+
+def test_a_usual_decay_is_in_balance_with_a_gradient_that_has_run_out() -> None:
+    assert "excessive_weight_decay" not in accused(balanced("Adam", 1e-4))
+
+
 # -- momentum ------------------------------------------------------------------------------
 
 

@@ -138,3 +138,38 @@ def test_inputs_in_order_with_which_the_run_learns_are_no_fault() -> None:
 def test_shuffled_inputs_have_no_order(seed: int) -> None:
     drawn = np.random.default_rng(seed).integers(13, 18, LOOKS)
     assert "unshuffled_data" not in accused(sharded().of_batch("input", high=drawn.astype(float)))
+
+
+# -- a loss that leaps with each change ------------------------------------------------------
+
+
+def forgetting(leaps: int = 3, height: float = 5.0, lasts: int = 20) -> Draft:
+    """Sources that come once, one after another: at each the loss begins anew."""
+    draft = sharded(epochs=1)
+    losses = np.full(draft.steps, 0.8)
+    losses[:20] = np.geomspace(2.3, 0.8, 20)
+    for at in np.linspace(0, draft.steps, leaps + 2).astype(int)[1:-1]:
+        losses[at : at + lasts] = np.geomspace(height, 0.8, lasts)
+    return draft.loses(losses)
+
+
+def test_sources_one_after_another_are_in_order_where_each_is_forgotten() -> None:
+    best = convict(forgetting(), "unshuffled_data", where="input")
+    assert "3 times the loss leaps above 2.29" in texts(best)
+
+
+def test_a_single_leap_is_a_change_and_no_order() -> None:
+    assert "unshuffled_data" not in accused(forgetting(leaps=1))
+
+
+def test_leaps_below_what_nothing_learnt_gives_are_no_forgetting() -> None:
+    assert "unshuffled_data" not in accused(forgetting(height=1.6))
+
+
+def test_spikes_of_one_batch_each_are_no_forgetting() -> None:
+    assert "unshuffled_data" not in accused(forgetting(lasts=2))
+
+
+def test_leaps_without_a_change_of_the_inputs_have_another_cause() -> None:
+    drawn = np.random.default_rng(0).integers(13, 18, LOOKS).astype(float)
+    assert "unshuffled_data" not in accused(forgetting().of_batch("input", high=drawn))

@@ -10,15 +10,19 @@ from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
 from neuraldbg.core.facts import Kind
 from neuraldbg.core.record import Series
+from neuraldbg.core.trainings import trainings
 from neuraldbg.core.trajectory import Trajectory
 from neuraldbg.core.view import View
 
 # An evaluation loss that rose less than this above its best, or is less than this many
 # times the training loss, is the usual noise and gap of a good run.
 LEAST_RISE, APART = 1.1, 1.5
+FEWEST = 4  # evaluations that show a turn
 # Of what a constant guess leaves, training lost all but the first share, and evaluation kept at
 # least the second: what was learnt is the samples.
 ALL_LEARNT, KEPT = 0.9, 0.8
+# Above so many constant guesses an evaluation has another unit, or adds up its samples.
+ELSE = 5.0
 
 
 @cause(
@@ -35,11 +39,19 @@ ALL_LEARNT, KEPT = 0.9, 0.8
     needs_update=True,
 )
 def _overfitting(view: View) -> Finding | None:
-    held = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
-    train = view.path
-    if len(held) < 4 or not train.fall > 0.3 or train.last < 0:
+    held, train = _held_out(view), view.path
+    if not len(held) or not train.fall > 0.3 or train.last < 0:
         return None
-    return _turns(train, held) or _memorises(view, held)
+    return (_turns(train, held) if len(held) >= FEWEST else None) or _memorises(view, held)
+
+
+def _held_out(view: View) -> Series:
+    """The losses of evaluation until a later training begins, whose they are from then on."""
+    seen = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
+    own = view.path.series.steps
+    end = int(own[-1]) if len(own) else 0
+    later = [t.first for t in trainings(view.record) if t.first > end]
+    return seen.between(0, min(later) - 1) if later else seen
 
 
 def _turns(train: Trajectory, held: Series) -> Finding | None:
@@ -70,7 +82,7 @@ def _memorises(view: View, held: Series) -> Finding | None:
     train, last = view.path, float(np.median(held.values[-2:]))
     if train.gain is None or train.chance is None or train.gain < ALL_LEARNT:
         return None
-    if last < KEPT * train.chance or last < APART * train.last:
+    if not KEPT * train.chance <= last < ELSE * train.chance or last < APART * train.last:
         return None
     text = (
         f"the evaluation loss ends at {last:.3g}, where a constant guess gives {train.chance:.3g}, and "

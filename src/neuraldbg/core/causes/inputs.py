@@ -207,7 +207,7 @@ def _leaps(view: View, step: int) -> bool:
     repair="Check the loading and preprocessing of the input.",
 )
 def _degenerate_input(view: View) -> Finding | None:
-    repeated = _repeated(view) or _copies(view)
+    repeated = _repeated(view) or _copies(view) or _even(view)
     if repeated is not None:
         return repeated
     spread, size = (
@@ -275,3 +275,15 @@ def _copies(view: View) -> Finding | None:
         "when it is kept."
     )
     return Finding(found, ("input",), int(share.steps[0]), told, repair)
+
+
+def _even(view: View) -> Finding | None:
+    """Samples that do not change along one of their axes: one frame instead of a clip."""
+    axis = view.batch("input", m.B_EVEN_AXIS).finite()
+    if len(axis) < LOOKS or len(view.models) > 1 or len(set(axis.values)) > 1 or not axis.values[0]:
+        return None
+    text = f"along axis {axis.values[0]:.0f} of the input all entries are equal, in each of {len(axis)} batches"
+    found = (evidence(text, 4.5, where="input", step=int(axis.steps[0])), view.fails(1.5, 5.0))
+    told = f"The input holds one and the same slice all along axis {axis.values[0]:.0f}."
+    repair = "Check the loading: an index that stays the same inside a loop, or a wrong repeat."
+    return Finding(found, ("input",), int(axis.steps[0]), told, repair)

@@ -9,8 +9,9 @@ import numpy as np
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.chance import drifts, within_batch
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.record import Floats, Series
-from neuraldbg.core.trajectory import drifts, within_batch
 from neuraldbg.core.view import View
 
 STEADY: Final = 0.3  # change from batch to batch, over the spread of all batches
@@ -21,11 +22,16 @@ CROSSINGS: Final = 3
 # of their number: with the fewest readings, this is five times that below.
 ORDERED: Final = 0.25
 READINGS: Final = 45
+# Losses that a leap is compared with, and that it stays up for; one may be a rate too high.
+SETTLED: Final = 10
+LASTS: Final = 5
+LEAPS: Final = 2
 SAYINGS: Final = {
     m.B_MEAN: "mean",
     m.B_STD: "spread",
     m.B_LOW: "smallest entry",
     m.B_HIGH: "largest entry",
+    m.B_ENTROPY: "entropy",
 }
 
 
@@ -67,25 +73,59 @@ def _smooth(series: Series) -> bool:
 
 
 def _inputs_in_order(view: View) -> Finding | None:
-    """Inputs whose kind changes every so many batches, and comes again with the next epoch.
+    """Inputs whose kind changes every so many batches: it comes again, or the loss leaps each time.
 
     What a model makes itself, or meets for what it does, changes with the model.
     """
     if view.follows_itself or view.learning.by_reward or view.learning.balances:
         return None
+    leaps = _leaps(view)
     for metric, word in SAYINGS.items():
         series = view.batch("input", metric).finite()
         if len(series) < READINGS or not series.values.std() > 0:
             continue
         swings, ratio = _swings(series.values), _successive(series.values)
-        if swings >= CROSSINGS and ratio < ORDERED:
-            text = (
-                f"the {word} of the inputs hardly differs between neighbouring "
-                f"batches ({ratio:.2g} of what a random order gives), and swings {swings} times"
-            )
-            found = (evidence(text, 4.5, where="input", step=0), view.fails(1.5, 4.0))
-            return Finding(found, ("input",), 0, "Batches come in an order: their inputs tell it.")
+        if ratio >= ORDERED or (swings < CROSSINGS and len(leaps) < LEAPS):
+            continue
+        text = (
+            f"the {word} of the inputs hardly differs between neighbouring "
+            f"batches ({ratio:.2g} of what a random order gives), and swings {swings} times"
+        )
+        forgets = _forgets(view, leaps) if len(leaps) >= LEAPS else view.fails(1.5, 4.0)
+        found = (evidence(text, 4.5, where="input", step=0), forgets)
+        return Finding(found, ("input",), 0, "Batches come in an order: their inputs tell it.")
     return None
+
+
+def _forgets(view: View, leaps: list[int]) -> Evidence:
+    text = (
+        f"{len(leaps)} times the loss leaps above {_nothing(view):.3g}, where nothing is learnt, and "
+        f"falls again (first at step {leaps[0]})"
+    )
+    return evidence(text, 3.0, step=leaps[0])
+
+
+def _nothing(view: View) -> float:
+    """The loss before anything is learnt: of a constant guess, or else the first one."""
+    return view.path.first if view.path.chance is None else view.path.chance
+
+
+def _leaps(view: View) -> list[int]:
+    """Steps at which a loss that had come down is at once that of a model that has learnt nothing.
+
+    One batch of outliers passes; what was learnt of other data takes steps to come back.
+    """
+    losses = view.path.series.finite()
+    values, least, found = losses.values, _nothing(view), list[int]()
+    for i in np.flatnonzero(values > max(least, 0.0)):
+        before, after = values[max(i - SETTLED, 0) : i], values[i : i + LASTS]
+        if len(before) < SETTLED or len(after) < LASTS or before[-3:].max() > values[i] / 2:
+            continue
+        usual = float(np.median(before))
+        stays = float(np.median(after)) > (values[i] + usual) / 2
+        if stays and usual < least / 2 and (not found or i - found[-1] > SETTLED):
+            found.append(int(i))
+    return [int(losses.steps[i]) for i in found]
 
 
 def _successive(values: Floats) -> float:
