@@ -44,7 +44,9 @@ def weighted(draft: Draft) -> Draft:
     "change",
     [
         lambda d: d.change_loss(kind="custom"),
-        lambda d: d.change_loss(reduction="sum"),
+        lambda d: d.change_loss(reduction="sum", parts=()),
+        lambda d: d.change_loss(parts=(LossPart("cross_entropy", "sum", 1.0),)),
+        lambda d: d.change_loss(parts=(LossPart("cross_entropy", "normalised_sum", 1.0),)),
         lambda d: d.change_loss(target=None),
         lambda d: d.change_loss(parts=(LossPart("cross_entropy", "mean", None),)),
         lambda d: d.change_loss(parts=(LossPart("cross_entropy", "mean", -1.0),)),
@@ -86,6 +88,37 @@ def test_the_second_loss_has_a_level_of_its_own() -> None:
     draft.losses[1] = type(draft.losses[1])(index=1, kind="bce")
     draft.of_batch("target", mean=0.5)
     assert chance_level(draft.build(), "loss.1") == pytest.approx(math.log(2))
+
+
+# -- sums over features, and divergences ------------------------------------------------------
+
+
+def summed(part: LossPart, *further: LossPart) -> Draft:
+    """Targets of 30 features of variance 4, with this as (the first term of) the loss."""
+    target = TensorFact((BATCH, 30), "float32", -6.0, 6.0, 0.0, 2.0, distinct=BATCH)
+    draft = regression().change_loss(target=target, parts=(part, *further))
+    return draft.of_batch("target", mean=0.0, std=2.0, sample_std=1.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "level"),
+    [
+        (LossPart("mse", "mean", 1.0, BATCH * 30), 4.0),
+        (LossPart("custom", "mean_of_sums", 1.0, BATCH), 120.0),
+        (LossPart("mse", "normalised_sum", 0.5, BATCH * 30, count=BATCH), 60.0),
+        (LossPart("mse", "normalised_sum", 1.0, BATCH * 30, count=BATCH * 30), 4.0),
+        (LossPart("mse", "normalised_sum", 1.0, BATCH * 30, count=BATCH * 3), 40.0),
+        (LossPart("custom", "normalised_sum", 1.0, BATCH * 30, count=BATCH), 120.0),
+        (LossPart("custom", "normalised_sum", 1.0, BATCH * 30, count=417.0), 4.0),
+    ],
+)
+@pytest.mark.parametrize("reduction", ["sum", "mean_of_sums"])
+def test_features_that_are_added_up_are_guessed_together(
+    part: LossPart, level: float, reduction: str
+) -> None:
+    code = LossPart("divergence", reduction, 0.5, BATCH)
+    for draft in (summed(part), summed(part, code), summed(code, part)):
+        assert chance_level(draft.build()) == pytest.approx(level)
 
 
 # -- smoothed labels ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from neuraldbg.core.record import Record, Series
 def chance_level(record: Record, name: str = "loss") -> float | None:
     """The loss of the best constant prediction, from the statistics of the targets."""
     fact = _fact(record, name)
-    if fact is None or fact.weighted or fact.reduction == "sum":
+    if fact is None or fact.weighted or _undivided(fact):
         return None
     factor = _factor(fact)
     if factor is None:
@@ -63,18 +63,50 @@ def _during(record: Record, loss: Series) -> Record:
     return Record(record.facts, {c: record.channels[c].between(first, last) for c in targets})
 
 
+def _undivided(fact: LossFact) -> bool:
+    """Whether it grows with the batch, or may do so."""
+    if not fact.parts:
+        return fact.reduction == "sum"
+    return any(
+        part.reduction == "sum" or (part.reduction == "normalised_sum" and not part.count)
+        for part in _errors(fact)
+    )
+
+
+def _errors(fact: LossFact) -> list[LossPart]:
+    """The terms that are not zero where a constant is guessed.
+
+    A divergence beside an error is: a code that tells nothing costs nothing.
+    """
+    return [part for part in fact.parts if part.kind != "divergence"] or list(fact.parts)
+
+
 def _factor(fact: LossFact) -> float | None:
     """What the loss multiplies its one kind of term by; None where it adds up several kinds.
 
     A contrastive loss adds the cross-entropies of rows and columns, which are of one size.
     """
-    alike = {(part.kind, part.reduction, part.entries) for part in fact.parts}
-    factors = [part.factor for part in fact.parts if part.factor is not None]
-    if len(alike) > 1 or len(factors) < len(fact.parts):
+    errors = _errors(fact)
+    alike = {(part.kind, part.reduction, part.entries) for part in errors}
+    factors = [part.factor for part in errors if part.factor is not None]
+    if len(alike) > 1 or len(factors) < len(errors):
         return None
-    if len(fact.parts) > 1 and fact.parts[0].kind not in ("nll", "cross_entropy"):
+    if len(errors) > 1 and errors[0].kind not in ("nll", "cross_entropy"):
         return None
-    return sum(factors) if factors else 1.0
+    return sum(factors) * _terms(errors[0], fact) if errors else 1.0
+
+
+def _terms(part: LossPart, fact: LossFact) -> float:
+    """How many errors are added up for each that is averaged: the features of a sample, say."""
+    shape = fact.target.shape if fact.target is not None else ()
+    asked = math.prod(shape)
+    if part.reduction == "mean_of_sums":
+        return max(asked / part.entries, 1.0) if part.entries else 1.0
+    if part.reduction != "normalised_sum" or not part.count:
+        return 1.0
+    # What a masked sum is divided by is else the number of valid entries, and it is their mean.
+    leading = {math.prod(shape[:i]) for i in range(1, len(shape))}
+    return asked / part.count if part.kind != "custom" or part.count in leading else 1.0
 
 
 def _chance(fact: LossFact, record: Record) -> float | None:

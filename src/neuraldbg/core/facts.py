@@ -174,11 +174,13 @@ class LossPart:
 
     Attributes:
         kind: As `LossFact.kind`, `policy` (log-probabilities of what was chosen, each weighed
-            by a constant), or the operation's name in lower case.
+            by a constant), `divergence` (of a normal distribution from another: zero where they
+            are one), or the operation's name in lower case.
         reduction: `mean`, `sum`, `normalised_sum` (divided by a count), `mean_of_sums`
             (over features, then samples) or `none`.
         factor: The constant it is multiplied by; None if that is not a constant.
         entries: Numbers that were reduced.
+        count: Of a `normalised_sum`: what it is divided by; None if that is unknown.
         lean: Of a `policy`: its mean weight over its mean absolute weight, -1..1.
         spread: Of an error against targets: their standard deviation; None if they are unknown.
         smoothing: Of a cross-entropy: the share of each label that is spread over all classes.
@@ -193,6 +195,7 @@ class LossPart:
     spread: float | None = None
     smoothing: float = 0.0
     classes: int = 0
+    count: float | None = None
 
 
 # Kinds of loss, as `LossFact.kind` tells them.

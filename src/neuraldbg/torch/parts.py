@@ -13,6 +13,7 @@ from torch import Tensor
 from neuraldbg.core.facts import LossPart
 from neuraldbg.torch.data import is_readable, table
 from neuraldbg.torch.nodes import FUSED, Node, feeding, label, saved, shape, walk
+from neuraldbg.torch.normal import is_divergence
 from neuraldbg.torch.policy import policy
 from neuraldbg.torch.smoothing import smoothed
 
@@ -54,7 +55,7 @@ def _walk(node: Node, factor: float | None, depth: int) -> Iterator[LossPart]:
         smaller = _scaled(node, name, factor)
         for part in _walk(inner[0], factor, depth - 1) if inner else ():
             if part.reduction == "sum":
-                yield replace(part, reduction="normalised_sum")
+                yield replace(part, reduction="normalised_sum", count=_number(node))
             else:
                 yield replace(part, factor=smaller)
     elif name in ("Sum", "Mean") and (row := _row(node)) is not None:
@@ -121,8 +122,9 @@ def _reduced(node: Node, factor: float | None) -> LossPart:
     if name in ("Mean", "Sum"):
         given = _entries(node)
         below = next((n for n, _ in node.next_functions if n is not None), None)
-        sums = name == "Mean" and below is not None and label(below) == "Sum"
-        part = LossPart("custom", "mean_of_sums" if sums else name.lower(), factor, given)
+        sums = name == "Mean" and below is not None and _adds_up(below)
+        kind = "divergence" if below is not None and is_divergence(below) else "custom"
+        part = LossPart(kind, "mean_of_sums" if sums else name.lower(), factor, given)
         chosen = None if below is None else policy(below)
         if chosen is None:
             return part
@@ -134,6 +136,19 @@ def _reduced(node: Node, factor: float | None) -> LossPart:
             lean=chosen.lean,
         )
     return LossPart(name.lower(), "none", factor, math.prod(shape(node) or ()))
+
+
+def _adds_up(node: Node) -> bool:
+    """Whether a row of numbers, one for each sample, are sums over what a sample has."""
+    if label(node) in ("Add", "Sub", "Mul", "Div", "Neg"):
+        return any(label(n) == "Sum" for n in feeding(node))
+    return label(node) == "Sum"
+
+
+def _number(node: Node) -> float | None:
+    """What a quotient divides by, if it is one known number."""
+    divisor = saved(node, "other")
+    return float(divisor) if divisor is not None and divisor.numel() == 1 else None
 
 
 def _spread(node: Node) -> float | None:

@@ -32,6 +32,24 @@ def test_units_below_zero_speak_where_the_activation_is_no_module() -> None:
     assert "100% of the units of fc1 are below zero" in texts(blamed(draft))
 
 
+def gated(bias: float = -10.0, heard: float = 1e-8) -> Draft:
+    """Gates that a bias closes, of a model that learns most of its task without them."""
+    draft = classifier().falls(2.3, 0.5)
+    draft.change_param("fc2.bias", init_mean=bias, init_absmax=-bias * 1.0)
+    draft.of_module("fc2", act_negative_units=1.0)
+    return draft.of_module("fc2", grad_rms=heard).of_module("fc[13]", grad_rms=1e-4)
+
+
+def test_gates_that_a_bias_closes_are_told_though_the_rest_learns() -> None:
+    best = convict(gated(), "bad_bias_init", where="fc2")
+    assert "a sigmoid after it lets 5e-05 through" in texts(best)
+
+
+def test_a_bias_far_below_zero_whose_layer_is_heard_is_no_gate() -> None:
+    assert "bad_bias_init" not in accused(gated(heard=1e-4))
+    assert "bad_bias_init" not in accused(gated(bias=-4.0))
+
+
 def test_biases_near_zero_are_not_blamed_for_dead_units() -> None:
     draft = far_bias(-0.5).of_module("act1", act_negative_units=1.0)
     assert "bad_bias_init" not in accused(draft)

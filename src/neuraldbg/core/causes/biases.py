@@ -6,6 +6,7 @@ import math
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
+from neuraldbg.core.diagnosis import Evidence
 from neuraldbg.core.events import EventType
 from neuraldbg.core.facts import ParamFact
 from neuraldbg.core.silence import silent
@@ -16,6 +17,9 @@ BIAS_FAR = 2.0
 BIAS_ALONE = 8.0
 # A layer with usual weights gives values around one; a common bias of less may be outgrown.
 BIAS_SHUT = -0.5
+# Looks that are early, and the share of the largest gradient that is next to none: what a
+# variance is made of (its logarithm may start far below zero, too) gets more.
+EARLY, FAINT = 3, 1e-2
 
 
 @cause(
@@ -81,11 +85,26 @@ def _bad_bias_init(view: View) -> Finding | None:
                 where=param.module,
             )
         )
-    found.append(view.fails(2.0, 4.5))
+    closed = _closed(view, param) if negative > 0.9 else None
+    found += [view.fails(2.0, 4.5)] if closed is None else [closed, view.fails(2.0, 3.0)]
     names = tuple(dict.fromkeys(p.module for p in far))
     return Finding(
         tuple(found), names, 0, f"The biases of {names[0]} start at {param.init_mean:.3g}."
     )
+
+
+def _closed(view: View, param: ParamFact) -> Evidence | None:
+    """Whether a gate under that bias lets next to nothing through, its gradient included."""
+    start = param.init_mean or 0.0
+    rates = {x.name: view.usual(view.module(x.name, m.GRAD_RMS), EARLY) for x in view.layers}
+    own, most = rates.get(param.module, math.nan), max(rates.values(), default=math.nan)
+    if start > -BIAS_ALONE or not own < FAINT * most:
+        return None
+    text = (
+        f"a sigmoid after it lets {1 / (1 + math.exp(min(-start, 500.0))):.1g} through, and its "
+        f"gradient at first is {own / most:.1g} of that of the layer with the largest"
+    )
+    return evidence(text, 2.0, where=param.module, step=0)
 
 
 def _spread_of(param: ParamFact) -> float:
