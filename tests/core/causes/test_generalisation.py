@@ -45,13 +45,17 @@ def test_three_evaluations_are_too_few() -> None:
 
 
 def test_one_evaluation_at_the_end_is_enough_where_nothing_of_it_is_learnt() -> None:
-    best = convict(evaluated(np.array([2.4])), "overfitting", step=0)
+    best = convict(evaluated(np.array([np.nan, 2.4])), "overfitting", step=1)
     assert "by heart" in best.summary
+
+
+def test_an_evaluation_before_the_first_step_says_nothing_of_training() -> None:
+    assert accused(evaluated(np.array([2.4]))) == []
 
 
 @pytest.mark.parametrize("held", [30.0, 1.5, 0.2])
 def test_one_evaluation_of_another_unit_or_below_a_guess_is_none(held: float) -> None:
-    assert accused(evaluated(np.array([held]))) == []
+    assert accused(evaluated(np.array([np.nan, held]))) == []
 
 
 def test_an_evaluation_loss_near_the_training_loss_speaks_against_it() -> None:

@@ -46,12 +46,16 @@ def _overfitting(view: View) -> Finding | None:
 
 
 def _held_out(view: View) -> Series:
-    """The losses of evaluation until a later training begins, whose they are from then on."""
+    """The losses of evaluation from the first step of this training to the next training.
+
+    What is evaluated between two steps is read at the second of them.
+    """
     seen = view.record.series(Kind.LOSS, "evaluation", m.L_VALUE).finite()
     own = view.path.series.steps
-    end = int(own[-1]) if len(own) else 0
-    later = [t.first for t in trainings(view.record) if t.first > end]
-    return seen.between(0, min(later) - 1) if later else seen
+    if not len(own) or not len(seen):
+        return seen
+    later = [t.first for t in trainings(view.record) if t.first > own[-1]]
+    return seen.between(int(own[0]) + 1, min(later, default=int(seen.steps[-1])))
 
 
 def _turns(train: Trajectory, held: Series) -> Finding | None:

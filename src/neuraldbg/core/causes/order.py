@@ -6,6 +6,8 @@ import math
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from neuraldbg.core import metrics as m
 from neuraldbg.core.causes import Finding, cause, evidence
@@ -117,15 +119,22 @@ def _leaps(view: View) -> list[int]:
     """
     losses = view.path.series.finite()
     values, least, found = losses.values, _nothing(view), list[int]()
-    for i in np.flatnonzero(values > max(least, 0.0)):
-        before, after = values[max(i - SETTLED, 0) : i], values[i : i + LASTS]
-        if len(before) < SETTLED or len(after) < LASTS or before[-3:].max() > values[i] / 2:
-            continue
+    for i in _jumps(values, max(least, 0.0)):
+        before, after = values[i - SETTLED : i], values[i : i + LASTS]
         usual = float(np.median(before))
         stays = float(np.median(after)) > (values[i] + usual) / 2
         if stays and usual < least / 2 and (not found or i - found[-1] > SETTLED):
             found.append(int(i))
     return [int(losses.steps[i]) for i in found]
+
+
+def _jumps(values: Floats, least: float) -> NDArray[np.int64]:
+    """Where a value above `least` is twice each of the three before it, away from both ends."""
+    if len(values) < SETTLED + LASTS:
+        return np.empty(0, dtype=np.int64)
+    highest = sliding_window_view(values, 3).max(axis=1)[SETTLED - 3 : -LASTS]
+    here = values[SETTLED : len(values) - LASTS + 1]
+    return np.flatnonzero((here > least) & (here > 2 * highest)) + SETTLED
 
 
 def _successive(values: Floats) -> float:
