@@ -110,6 +110,12 @@ def test_a_gate_that_gets_a_gradient_or_was_hardly_shut_is_sound(draft: Draft) -
     assert "bad_bias_init" not in accused(draft)
 
 
+def test_biases_of_two_units_may_be_alike_by_chance() -> None:
+    narrow = shut(bias=-0.6).change_param("fc2.weight", shape=(64, 2))
+    assert "bad_bias_init" not in accused(narrow)
+    convict(shut(bias=-0.6).change_param("fc2.weight", shape=(64, 8)), "bad_bias_init", where="fc2")
+
+
 def forgetful(start: float = 0.0) -> Draft:
     """An LSTM whose biases start so, in a run that learns nothing."""
     draft = classifier().stays().module("lstm", "LSTM", before="fc1", hidden_size=48)

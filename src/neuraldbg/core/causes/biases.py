@@ -151,7 +151,7 @@ def _shut(view: View) -> Finding | None:
         p
         for p in view.facts.params
         if p.name.endswith("bias")
-        and (p.init_mean or 0.0) < BIAS_SHUT
+        and (p.init_mean or 0.0) < min(BIAS_SHUT, -_usual(view, p))
         and (p.init_absmax or 0.0) < 1.05 * abs(p.init_mean or 0.0)
         and silent(view, p.module)
         and view.usual(view.module(p.module, m.ACT_NEGATIVE_UNITS)) > 0.95
@@ -166,6 +166,13 @@ def _shut(view: View) -> Finding | None:
     found = (evidence(text, 6.5, where=names[0], step=0), view.fails(1.0, 0.5))
     told = f"The biases of {names[0]} start at {start:.3g} and close it for good."
     return Finding(found, names, 0, told)
+
+
+def _usual(view: View, bias: ParamFact) -> float:
+    """The largest bias that PyTorch starts a layer with: one over the root of its inputs."""
+    weights = [p for p in view.params_of(bias.module) if len(p.shape) > 1]
+    inputs = math.prod(weights[0].shape[1:]) if weights else 0
+    return inputs**-0.5 if inputs else 0.0
 
 
 def _forgets(view: View) -> Finding | None:
