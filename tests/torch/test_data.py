@@ -42,6 +42,7 @@ def test_labels_have_no_copies() -> None:
         (torch.cat([torch.randn(4, 1, 3).expand(-1, 9, -1), torch.randn(4, 1, 3)], 1), 0),
         (torch.full((4, 9, 3), float("nan")), 0),
         (torch.randn(4), 0),
+        (torch.tensor(2.0), 0),
     ],
 )
 def test_an_axis_along_which_nothing_changes_is_told(value: torch.Tensor, axis: int) -> None:

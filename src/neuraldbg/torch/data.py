@@ -107,8 +107,10 @@ def even_axis(value: Tensor) -> int:
     0 if there is none, or where a sample has one axis only. Short axes are not asked: a grey
     image comes with three equal channels.
     """
+    if value.dim() < 3:
+        return 0
     few = value.detach()[:EVEN_SAMPLES]
-    asked = (a for a in range(1, few.dim()) if few.dim() > 2 and few.shape[a] > CHANNELS)
+    asked = (a for a in range(1, few.dim()) if few.shape[a] > CHANNELS)
     return next((a for a in asked if _is_even(few, a)), 0)
 
 

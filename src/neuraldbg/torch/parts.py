@@ -140,7 +140,7 @@ def _reduced(node: Node, factor: float | None) -> LossPart:
 
 def _adds_up(node: Node) -> bool:
     """Whether a row of numbers, one for each sample, are sums over what a sample has."""
-    if label(node) in ("Add", "Sub", "Mul", "Div", "Neg"):
+    if label(node) in ("Add", "Sub"):
         return any(label(n) == "Sum" for n in feeding(node))
     return label(node) == "Sum"
 
