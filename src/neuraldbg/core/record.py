@@ -64,11 +64,14 @@ class Record:
     channels: Mapping[Channel, Series] = field(default_factory=dict)
     _modules: Mapping[str, ModuleFact] = field(init=False, repr=False)
     _params: Mapping[str, ParamFact] = field(init=False, repr=False)
+    _called: tuple[ModuleFact, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Causes ask for thousands of names; of two facts of one name, the first counts.
         object.__setattr__(self, "_modules", {m.name: m for m in reversed(self.facts.modules)})
         object.__setattr__(self, "_params", {p.name: p for p in reversed(self.facts.params)})
+        ran = sorted((m.order, i) for i, m in enumerate(self.facts.modules) if m.order is not None)
+        object.__setattr__(self, "_called", tuple(self.facts.modules[i] for _, i in ran))
 
     def series(self, kind: Kind, name: str, metric: str) -> Series:
         """The series at a site; empty if it was never measured."""
@@ -80,10 +83,9 @@ class Record:
             if channel.kind == kind and channel.metric == metric and len(series):
                 yield channel.name, series
 
-    def called(self) -> list[ModuleFact]:
+    def called(self) -> tuple[ModuleFact, ...]:
         """Modules that ran, in order of first execution."""
-        ran = [m for m in self.facts.modules if m.order is not None]
-        return sorted(ran, key=lambda m: m.order if m.order is not None else 0)
+        return self._called
 
     def module(self, name: str) -> ModuleFact | None:
         """The module of that name."""

@@ -19,6 +19,10 @@ EARLY = 5  # looks
 ONE_HOT, SPREAD = 0.9, 0.6
 
 
+# Where a layer does not tell them: its width, and how many heads share it.
+USUAL_WIDTH, USUAL_HEADS = 64, 4
+
+
 @cause(
     "unstable_attention",
     "Attention logits grow until the softmax collapses to single entries.",
@@ -114,7 +118,8 @@ def _product(view: View, query: str, key: str, *, last: bool) -> float:
             return float("nan")
         return float(np.median(values[-20:])) if last else float(values[0])
 
-    width = next((x.config.get("out_features") for x in view.facts.modules if x.name == query), 64)
-    heads = 4.0
-    per_head = float(width or 64) / heads if isinstance(width, int) else 16.0
-    return scale(query) * scale(key) * math.sqrt(per_head)
+    width = next(
+        (x.config.get("out_features") for x in view.facts.modules if x.name == query), None
+    )
+    usual = width if isinstance(width, int) and width > 0 else USUAL_WIDTH
+    return scale(query) * scale(key) * math.sqrt(usual / USUAL_HEADS)
