@@ -144,9 +144,10 @@ optimizers = st.builds(
     groups=st.lists(groups, max_size=2).map(tuple), params=count, foreign=count, steps=count,
 )  # fmt: skip
 parts = st.builds(
-    LossPart, kind=st.sampled_from(LOSSES),
-    reduction=st.sampled_from(["mean", "sum", "none", "mean_of_sums"]), factor=finite,
-    entries=count,
+    LossPart, kind=st.sampled_from([*LOSSES, "divergence", "policy"]),
+    reduction=st.sampled_from(["mean", "sum", "none", "mean_of_sums", "normalised_sum"]),
+    factor=st.none() | finite, entries=count, smoothing=st.sampled_from([0.0, 0.0, 0.1, 1.0]),
+    classes=count, count=st.none() | count.map(float),
 )  # fmt: skip
 losses = st.builds(
     LossFact, index=st.integers(0, 1), ops=st.lists(st.sampled_from(OPS), max_size=12).map(tuple),

@@ -49,7 +49,10 @@ def _entropy(shares: list[float], smoothing: float, classes: int) -> float:
 def _blurred(record: Record, soft: LossPart) -> float:
     """By how much smoothing raises the entropy, if all but the first label come equally often."""
     majority = record.series(Kind.BATCH, "target", m.B_MAJORITY).median()
-    others = min(int(record.series(Kind.BATCH, "target", m.B_DISTINCT).median()), soft.classes) - 1
+    distinct = record.series(Kind.BATCH, "target", m.B_DISTINCT).median()
+    if not 0 < majority <= 1 or not distinct >= 1:
+        return 0.0
+    others = int(min(distinct, soft.classes)) - 1
     shares = [majority, *([(1 - majority) / others] * others)] if others > 0 else [1.0]
     return _entropy(shares, soft.smoothing, soft.classes) - _entropy(shares, 0.0, soft.classes)
 

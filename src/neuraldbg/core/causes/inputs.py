@@ -264,6 +264,8 @@ def _copies(view: View) -> Finding | None:
     size, values = view.batch("input", m.B_SIZE).median(), view.batch("input", m.B_DISTINCT)
     if len(share) < 3 or not share.median() > COPIES or len(values) or len(view.models) > 1:
         return None
+    if not size >= 2:
+        return None
     if any(p.kind == "policy" for fact in view.facts.losses for p in fact.parts):
         return None  # environments that are reset together start in one state
     kinds = round(size * (1 - share.median()))
