@@ -119,6 +119,11 @@ def test_losses_of_a_game_at_rest_tell_nothing() -> None:
     assert judged(draft).trouble.kind == "none"
 
 
+def test_numbers_of_further_classes_are_no_larger_targets() -> None:
+    draft = classifier().of_batch("target", mean=np.linspace(0.5, 5.8, STEPS // EVERY), std=0.5)
+    assert judged(draft).learnt > 0.8
+
+
 def test_a_loss_that_grows_with_its_targets_tells_nothing() -> None:
     draft = classifier().change_loss(kind="custom", parts=()).falls(1.0, 1.2)
     assert judged(draft).trouble.level > 0

@@ -120,7 +120,12 @@ class Learning:
 
     @cached_property
     def _grown_targets(self) -> float:
-        """By what factor the targets have grown: those of a critic do, and its loss with them."""
+        """By what factor the targets have grown: those of a critic do, and its loss with them.
+
+        The numbers of further classes are no larger targets.
+        """
+        if self.loss is not None and self.loss.kind in ("cross_entropy", "nll"):
+            return 1.0
         mean, std = (self._target(x) for x in (m.B_MEAN, m.B_STD))
         n = min(len(mean), len(std))
         size = np.hypot(mean[:n], std[:n])
