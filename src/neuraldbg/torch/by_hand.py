@@ -102,7 +102,7 @@ def _weighed(loss: Tensor, prediction: Tensor | None) -> ByHand | None:
         node = queue.popleft()
         found = _difference(node, prediction)
         if found is not None and found.target is not None:
-            return masked(loss, found, node, masks) or found._replace(kind="custom")
+            return _masked(loss, found, node, masks) or found._replace(kind="custom")
         if label(node) in WEIGHED:
             masks += constants(node) if label(node) == "Mul" else []
             fresh = [n for n in feeding(node) if n not in seen]
@@ -111,7 +111,7 @@ def _weighed(loss: Tensor, prediction: Tensor | None) -> ByHand | None:
     return None
 
 
-def masked(loss: Tensor, found: ByHand, node: Node, masks: list[Tensor]) -> ByHand | None:
+def _masked(loss: Tensor, found: ByHand, node: Node, masks: list[Tensor]) -> ByHand | None:
     """A mean error over the entries that a mask of zeros and ones leaves, told by its value.
 
     It may be divided by the number of these entries, or of all.
