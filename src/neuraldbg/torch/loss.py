@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from torch import Tensor
@@ -52,9 +53,9 @@ def read_loss(
     if root is None:
         return LossFact(index=index, kind="constant", prediction=prediction)
     nodes = list(walk(root, NODES))
-    core = next((n for n in nodes if label(n) in FUSED), None)
+    core = _core(nodes)
     written = by_hand(loss, output) if core is None else None
-    target = target_of(loss, output)
+    target = _target(core, written)
     whole = None if written is None else _whole(written)
     return LossFact(
         index=index,
@@ -111,10 +112,18 @@ def target_of(loss: Tensor, output: Tensor | None = None) -> Tensor | None:
     """
     if loss.grad_fn is None:
         return None
-    for node in walk(loss.grad_fn, NODES):
-        if label(node) in FUSED:
-            return _counted(node, saved(node, "target"))
-    written = by_hand(loss, output)
+    core = _core(walk(loss.grad_fn, NODES))
+    return _target(core, by_hand(loss, output) if core is None else None)
+
+
+def _core(nodes: Iterable[Node]) -> Node | None:
+    """The first operation that is a loss by itself."""
+    return next((n for n in nodes if label(n) in FUSED), None)
+
+
+def _target(core: Node | None, written: ByHand | None) -> Tensor | None:
+    if core is not None:
+        return _counted(core, saved(core, "target"))
     return None if written is None else written.target
 
 

@@ -98,9 +98,14 @@ def difference(node: Node) -> tuple[str, Node] | None:
         return None
     if name in ("Abs", "LinalgVectorNorm"):
         return "l1" if name == "Abs" else "custom", inner[0]
-    squared = name == "Pow" and getattr(node, "_saved_exponent", None) == 2
-    squared |= name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
-    return ("mse", inner[0]) if squared else None
+    return ("mse", inner[0]) if is_square(node) else None
+
+
+def is_square(node: Node) -> bool:
+    """Whether an operation multiplies something by itself."""
+    name, inner = label(node), feeding(node)
+    twice = name == "Mul" and len(inner) == 2 and inner[0] is inner[1]
+    return twice or (name == "Pow" and getattr(node, "_saved_exponent", None) == 2)
 
 
 def shape(node: Node, output: int = 0) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Final
 
-from neuraldbg.torch.nodes import Node, difference, feeding, label, walk
+from neuraldbg.torch.nodes import Node, difference, is_square, label, walk
 
 # Operations from what is added up to the mean and the (logarithm of the) variance.
 DEPTH: Final = 14
@@ -29,12 +29,6 @@ def is_divergence(node: Node) -> bool:
     """
     near = list(takewhile(lambda n: label(n) not in BEYOND, walk(node, DEPTH)))
     met = {label(n) for n in near}
-    squared = any(_is_square(n) for n in near)
+    squared = any(map(is_square, near))
     errs = any(difference(n) is not None for n in near)
     return squared and not errs and bool(met & SUMS) and bool(met & VARIANCES)
-
-
-def _is_square(node: Node) -> bool:
-    inner = feeding(node)
-    twice = label(node) == "Mul" and len(inner) == 2 and inner[0] is inner[1]
-    return twice or (label(node) == "Pow" and getattr(node, "_saved_exponent", None) == 2)
